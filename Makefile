@@ -1,0 +1,53 @@
+# Thin: each target makes the environment it needs (once, until its requirements change) and runs one thing.
+#   make test    lint and all tests that need no external server; ends in pytest's closing line
+#   make demo    write, kill in the middle of a publish, recover, prove by DuckDB
+#   make bench   the measurements, interleaved with the peers
+#   make lock    pin anew what pyproject.toml asks for, with hashes and without naming an index
+# Another interpreter: make test PYTHON=python3.12
+
+PYTHON ?= python3
+PIP_FLAGS = --quiet --disable-pip-version-check
+
+.PHONY: test lint demo bench lock clean
+
+test: lint
+	.venv/bin/python -m pytest --cov --cov-report=term-missing --cov-fail-under=100
+
+lint: .venv/made
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+demo: .venv-demo/made
+	.venv-demo/bin/python examples/demo.py
+
+bench: .venv-bench/made
+	.venv-bench/bin/python benchmarks/run.py
+
+.venv/made: requirements/test.txt pyproject.toml
+.venv-demo/made: requirements/demo.txt pyproject.toml
+.venv-bench/made: requirements/bench.txt pyproject.toml
+
+# uv when it is there and can; plain pip else. The project itself last, editable, by the hatchling just pinned.
+%/made:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("txsink needs Python 3.10 or later, but $(PYTHON) is %s.%s: make PYTHON=..." % sys.version_info[:2])'
+	@rm -rf $*
+	@if command -v uv >/dev/null 2>&1 && uv venv --quiet --python "$$(command -v $(PYTHON))" $* \
+	  && uv pip install --quiet --python $*/bin/python --require-hashes -r $< \
+	  && uv pip install --quiet --python $*/bin/python --no-build-isolation --no-deps -e .; then :; \
+	else rm -rf $* && $(PYTHON) -m venv $* \
+	  && $*/bin/python -m pip install $(PIP_FLAGS) --require-hashes -r $< \
+	  && $*/bin/python -m pip install $(PIP_FLAGS) --no-build-isolation --no-deps -e .; fi
+	@echo '*' >$*/.gitignore
+	@touch $@
+
+LOCK = uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.10 --generate-hashes \
+  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --extra cli
+
+lock:
+	@command -v uv >/dev/null 2>&1 || { $(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install $(PIP_FLAGS) uv; }
+	PATH="$$PATH:$(CURDIR)/.venv-lock/bin"; for group in demo test bench; do \
+	  $(LOCK) --group $$group --output-file requirements/$$group.txt || exit 1; done
+
+clean:
+	rm -rf .venv .venv-demo .venv-bench .venv-lock .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist demo-data

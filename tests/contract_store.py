@@ -1,0 +1,329 @@
+"""What every store promises, as a suite: subclass `StoreContract` and give it the fixtures `store` and `root`.
+
+Promises: a store that passes can carry the log, the staged files and the publish of a table.
+Relies on: `root`, a fresh absolute path that need not exist; `other`, a second store on the same bytes, as another
+process has it. `StoreRaces` needs stores that several processes can open, and `opened`, which opens one there.
+Does not promise: durability (a power cut needs a simulated disk) nor error mapping: those are each store's own.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from typing import ClassVar
+
+import pytest
+
+from txsink.errors import InternalError
+from txsink.store import Store
+
+MIB = 1 << 20
+NAMES = ["plain", "with space", "day=2026-01-31", "Grüße/日本語", "a%20b", "x+y&z;'q'", "🜁", "dots.in.name", "-dash"]
+
+Contents = dict[str, bytes]
+
+
+def stage(store: Store, path: str, data: bytes) -> None:
+    """A sealed file whose name is durable."""
+    output = store.create(path)
+    output.write(data)
+    output.seal()
+    store.settle([path])
+
+
+def contents(store: Store, root: str) -> Contents:
+    """Every file below the root."""
+    return {name: store.read(f"{root}/{name}", 64 * MIB) or b"" for name in store.list(root)}
+
+
+class StoreContract:
+    """One test for each promise of `txsink.store.Store`."""
+
+    @pytest.fixture
+    def store(self) -> Store:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def other(self) -> Store:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def root(self) -> str:
+        raise NotImplementedError
+
+    # -- put_if_absent ----------------------------------------------------------------------------------
+
+    def test_put_if_absent_creates_once_and_keeps_the_first_content(self, store: Store, root: str) -> None:
+        assert store.put_if_absent(f"{root}/log/0", b"first", "a") is True
+        assert store.put_if_absent(f"{root}/log/0", b"second", "b") is False
+        assert store.put_if_absent(f"{root}/log/0", b"first", "c") is False
+        assert contents(store, root) == {"log/0": b"first"}
+
+    def test_put_if_absent_by_the_same_token_again_is_taken_and_keeps_the_content(
+        self, store: Store, root: str
+    ) -> None:
+        assert store.put_if_absent(f"{root}/0", b"first", "a") is True
+        assert store.put_if_absent(f"{root}/0", b"first", "a") in {False, None}
+        assert contents(store, root) == {"0": b"first"}
+
+    @pytest.mark.parametrize("size", [0, 1, 3 * MIB + 1])
+    def test_put_if_absent_keeps_every_byte(self, store: Store, other: Store, root: str, size: int) -> None:
+        data = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+        assert store.put_if_absent(f"{root}/0", data, "a") is True
+        assert other.read(f"{root}/0", size) == data
+
+    def test_what_one_store_put_is_taken_for_the_other(self, store: Store, other: Store, root: str) -> None:
+        assert store.put_if_absent(f"{root}/0", b"mine", "a") is True
+        assert other.put_if_absent(f"{root}/0", b"theirs", "b") is False
+        assert other.read(f"{root}/0", 99) == b"mine"
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_any_name_can_be_written_listed_moved_and_deleted(self, store: Store, root: str, name: str) -> None:
+        place = f"{root}/a b/ü"
+        assert store.put_if_absent(f"{place}/{name}", b"x", "a") is True
+        assert store.list(place) == [name]
+        assert store.read(f"{place}/{name}", 9) == b"x"
+        assert store.move([(f"{place}/{name}", f"{root}/moved/{name}")]) == []
+        assert contents(store, root) == {f"moved/{name}": b"x"}
+        assert store.delete(f"{root}/moved/{name}") is True
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    def test_read_of_nothing_is_none(self, store: Store, root: str) -> None:
+        assert store.read(f"{root}/none", 9) is None
+        store.put_if_absent(f"{root}/some", b"x", "a")
+        assert store.read(f"{root}/none", 9) is None
+
+    def test_read_gives_at_most_one_byte_more_than_the_limit(self, store: Store, root: str) -> None:
+        store.put_if_absent(f"{root}/0", b"0123456789", "a")
+        assert [store.read(f"{root}/0", limit) for limit in (0, 5, 9, 10, 99)] == [
+            b"0",
+            b"012345",
+            b"0123456789",
+            b"0123456789",
+            b"0123456789",
+        ]
+
+    def test_tail_gives_the_size_and_the_last_bytes(self, store: Store, root: str) -> None:
+        stage(store, f"{root}/f", b"0123456789")
+        for count, expected in ((0, b""), (3, b"789"), (10, b"0123456789"), (99, b"0123456789")):
+            tail = store.tail(f"{root}/f", count)
+            assert tail is not None
+            assert (tail.bytes, tail.data) == (10, expected)
+        assert store.tail(f"{root}/none", 3) is None
+
+    def test_tail_of_an_empty_file_is_empty(self, store: Store, root: str) -> None:
+        stage(store, f"{root}/f", b"")
+        tail = store.tail(f"{root}/f", 8)
+        assert tail is not None
+        assert (tail.bytes, tail.data) == (0, b"")
+
+    def test_the_stamp_stays_while_a_file_is_read_moved_or_left_alone(self, store: Store, root: str) -> None:
+        stage(store, f"{root}/f", b"1")
+        before = store.tail(f"{root}/f", 1)
+        store.read(f"{root}/f", 9)
+        assert store.tail(f"{root}/f", 1) == before
+        stage(store, f"{root}/g", b"1")
+        other = store.tail(f"{root}/g", 1)
+        assert before is not None
+        assert other is not None
+        assert before.stamp != other.stamp or not before.stamp
+
+    def test_list_is_all_files_below_sorted_and_empty_for_nothing(self, store: Store, root: str) -> None:
+        assert store.list(f"{root}/none") == []
+        for name in ("b", "a/x", "a.b", "a/d/y", ".hidden/z"):
+            store.put_if_absent(f"{root}/{name}", b"", name.replace("/", "-"))
+        assert store.list(root) == [".hidden/z", "a.b", "a/d/y", "a/x", "b"]
+        assert store.list(f"{root}/a") == ["d/y", "x"]
+
+    # -- replace and put_hint ---------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("verb", ["replace", "put_hint"])
+    def test_a_replaced_object_is_the_new_one_whole(self, store: Store, other: Store, root: str, verb: str) -> None:
+        for number, data in enumerate((b"one", b"longer than before", b"", b"last")):
+            getattr(store, verb)(f"{root}/d/head", data, f"{number}")
+            assert other.read(f"{root}/d/head", 99) == data
+        assert store.list(root) == ["d/head"]
+
+    # -- staging ----------------------------------------------------------------------------------------
+
+    def test_a_sealed_file_holds_what_was_written_in_order(self, store: Store, other: Store, root: str) -> None:
+        output = store.create(f"{root}/s/f")
+        parts = [b"a" * 10, b"", b"b" * (MIB - 5), b"c" * (2 * MIB), bytes(bytearray(b"d")), b"e" * 100]
+        assert [output.write(part) for part in parts] == [len(part) for part in parts]
+        output.flush()
+        assert not output.closed
+        output.seal()
+        assert output.closed
+        store.settle([f"{root}/s/f"])
+        assert other.read(f"{root}/s/f", 64 * MIB) == b"".join(parts)
+
+    def test_a_staged_file_takes_any_buffer_of_bytes(self, store: Store, root: str) -> None:
+        output = store.create(f"{root}/f")
+        output.write(memoryview(b"view"))  # type: ignore[arg-type] -- pyarrow hands over buffers
+        output.write(bytearray(b"array"))  # type: ignore[arg-type]
+        output.seal()
+        assert store.read(f"{root}/f", 99) == b"viewarray"
+
+    def test_a_taken_name_is_not_created_and_keeps_its_content(self, store: Store, root: str) -> None:
+        stage(store, f"{root}/f", b"1")
+        with pytest.raises(InternalError):
+            stage(store, f"{root}/f", b"2")
+        assert contents(store, root) == {"f": b"1"}
+
+    def test_a_discarded_file_leaves_nothing_whenever_it_is_discarded(self, store: Store, root: str) -> None:
+        for seals in (False, True):
+            output = store.create(f"{root}/s/f")
+            output.write(b"x" * 2 * MIB)
+            if seals:
+                output.seal()
+            output.discard()
+            output.discard()
+            assert output.closed
+            assert store.list(root) == []
+
+    # -- move -------------------------------------------------------------------------------------------
+
+    def test_a_moved_file_was_not_there_before_and_is_identical_after(
+        self, store: Store, other: Store, root: str
+    ) -> None:
+        """F13, F11: another process publishes what this one staged."""
+        stage(store, f"{root}/s/f", b"data")
+        assert store.read(f"{root}/t/k=v/f", 9) is None
+        assert other.move([(f"{root}/s/f", f"{root}/t/k=v/f")]) == []
+        assert contents(store, root) == {"t/k=v/f": b"data"}
+
+    def test_a_move_made_twice_is_reported_the_second_time_and_leaves_one_file(
+        self, store: Store, other: Store, root: str
+    ) -> None:
+        """F12: the caller looks at the target and finds its file."""
+        stage(store, f"{root}/s/f", b"data")
+        move = (f"{root}/s/f", f"{root}/t/f")
+        assert store.move([move]) == []
+        assert store.move([move]) == [move]
+        assert other.move([move]) == [move]
+        assert contents(store, root) == {"t/f": b"data"}
+
+    @pytest.mark.parametrize("theirs", [b"theirs", b"mine"])
+    def test_a_taken_target_is_reported_and_both_files_are_kept(self, store: Store, root: str, theirs: bytes) -> None:
+        """F14: whether the bytes are the same is the caller's question."""
+        stage(store, f"{root}/s/f", b"mine")
+        stage(store, f"{root}/t/f", theirs)
+        move = (f"{root}/s/f", f"{root}/t/f")
+        assert store.move([move]) == [move]
+        assert contents(store, root) == {"s/f": b"mine", "t/f": theirs}
+
+    @pytest.mark.parametrize("target", ["t/f", "nowhere/k=v/f"])
+    def test_a_missing_source_is_reported_and_nothing_else_is_touched(
+        self, store: Store, root: str, target: str
+    ) -> None:
+        """F15."""
+        stage(store, f"{root}/t/other", b"1")
+        move = (f"{root}/s/f", f"{root}/{target}")
+        assert store.move([move]) == [move]
+        assert contents(store, root) == {"t/other": b"1"}
+
+    def test_a_batch_of_moves_does_what_can_be_done_and_reports_the_rest(self, store: Store, root: str) -> None:
+        for name in ("s/a", "s/b", "t/b", "s/c"):
+            stage(store, f"{root}/{name}", name.encode())
+        moves = [(f"{root}/s/{name}", f"{root}/t/{name}") for name in "abcd"]
+        assert store.move(moves) == [moves[1], moves[3]]
+        assert contents(store, root) == {"s/b": b"s/b", "t/a": b"s/a", "t/b": b"t/b", "t/c": b"s/c"}
+        assert store.move([]) == []
+
+    # -- delete, prune, same_place ----------------------------------------------------------------------
+
+    def test_delete_is_true_then_false(self, store: Store, root: str) -> None:
+        """F20."""
+        stage(store, f"{root}/a/f", b"1")
+        assert store.delete(f"{root}/a/f") is True
+        assert store.delete(f"{root}/a/f") is False
+        assert store.delete(f"{root}/none/f") is False
+        assert store.list(root) == []
+
+    def test_prune_keeps_what_holds_something(self, store: Store, root: str) -> None:
+        stage(store, f"{root}/w/r/1/f", b"1")
+        stage(store, f"{root}/w/r/2/k=v/f", b"2")
+        store.prune(f"{root}/w/r/1", root)
+        assert contents(store, root) == {"w/r/1/f": b"1", "w/r/2/k=v/f": b"2"}
+
+    def test_prune_twice_or_of_nothing_is_no_failure(self, store: Store, root: str) -> None:
+        stage(store, f"{root}/keep", b"")
+        stage(store, f"{root}/w/r/1/f", b"1")
+        store.delete(f"{root}/w/r/1/f")
+        for _ in range(2):
+            store.prune(f"{root}/w/r/1", root)
+        store.prune(f"{root}/never/was", root)
+        assert store.list(root) == ["keep"]
+        stage(store, f"{root}/w/r/1/f", b"again")
+        assert store.list(root) == ["keep", "w/r/1/f"]
+
+    def test_directories_side_by_side_are_one_place_also_before_they_exist(self, store: Store, root: str) -> None:
+        assert store.same_place(f"{root}/a", f"{root}/b/c")
+        stage(store, f"{root}/a/f", b"1")
+        assert store.same_place(f"{root}/a", f"{root}/b/c")
+
+    def test_resolving_twice_is_resolving_once(self, store: Store, root: str) -> None:
+        path = store.resolve(root)
+        assert store.resolve(path) == path
+        assert not path.endswith("/")
+
+
+class StoreRaces:
+    """What only several processes can show. `opened` is called in each of them, so spawn must find it by name."""
+
+    opened: ClassVar[Callable[[], Store]]
+    race_processes: ClassVar[int] = 16
+    race_names: ClassVar[int] = 200
+
+    @pytest.fixture
+    def root(self) -> str:
+        raise NotImplementedError
+
+    def test_each_name_has_one_winner_and_holds_what_the_winner_wrote(self, root: str) -> None:
+        """F21."""
+        winners = race(type(self).opened, self.race_processes, self.race_names, root)
+        assert sorted(name for won in winners for name in won) == list(range(self.race_names))
+        store = type(self).opened()
+        expected = {f"log/{name}": f"{who} {name}".encode() for who, won in enumerate(winners) for name in won}
+        assert contents(store, root) == expected
+        # Without a real race nothing was shown.
+        assert sum(bool(won) for won in winners) > 1
+
+
+def race(opened: Callable[[], Store], processes: int, names: int, root: str) -> list[list[int]]:
+    """The names that each process won."""
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(processes)
+    running, answers = [], []
+    for who in range(processes):
+        answer, question = context.Pipe(duplex=False)
+        given = {"who": who, "names": names, "root": root}
+        process = context.Process(target=_race_for_names, args=(opened, barrier, question), kwargs=given)
+        process.start()
+        question.close()  # so that a process that dies ends the wait for its answer
+        running.append(process)
+        answers.append(answer)
+    try:
+        return [answer.recv() for answer in answers]
+    finally:
+        for process, answer in zip(running, answers, strict=True):
+            answer.close()
+            process.join()
+
+
+def _race_for_names(
+    opened: Callable[[], Store], barrier: Barrier, question: Connection, *, who: int, names: int, root: str
+) -> None:
+    store = opened()
+    won = []
+    barrier.wait(timeout=120)
+    for name in range(names):
+        created = store.put_if_absent(f"{root}/log/{name}", f"{who} {name}".encode(), f"{who}-{name}")
+        if created is None:
+            created = store.read(f"{root}/log/{name}", 99) == f"{who} {name}".encode()
+        if created:
+            won.append(name)
+    question.send(won)

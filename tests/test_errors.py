@@ -1,0 +1,77 @@
+"""The errors: seven classes for the caller's next step, pinned."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+
+import pytest
+
+from txsink import errors
+from txsink.errors import TxsinkError
+
+TREE = {
+    "UnavailableError": ("unavailable", True),
+    "OutcomeUnknownError": ("outcome-unknown", False),
+    "ConflictError": ("conflict", False),
+    "FencedError": ("fenced", False),
+    "CorruptError": ("corrupt", False),
+    "InvalidRequestError": ("invalid-request", False),
+    "InternalError": ("internal", False),
+}
+CLASSES = [getattr(errors, name) for name in TREE]
+
+
+def test_the_tree_has_one_base_and_seven_kinds() -> None:
+    public = {
+        name: found for name, found in vars(errors).items() if inspect.isclass(found) and issubclass(found, TxsinkError)
+    }
+    assert {name: (found.kind, found.retryable) for name, found in public.items()} == {
+        "TxsinkError": ("error", False),
+        **TREE,
+    }
+    for name in TREE:
+        assert public[name].__bases__[0] is TxsinkError
+
+
+def test_the_drawing_in_the_docstring_is_the_tree() -> None:
+    drawing = errors.__doc__ or ""
+    drawn = [line.split("── ")[1].split()[0] for line in drawing.splitlines() if "── " in line]
+    assert drawn == list(TREE)
+
+
+def test_only_unavailable_means_retry() -> None:
+    assert [found.__name__ for found in CLASSES if found.retryable] == ["UnavailableError"]
+
+
+def test_an_invalid_request_is_a_value_error_and_no_other_error_is() -> None:
+    assert [found.__name__ for found in CLASSES if issubclass(found, ValueError)] == ["InvalidRequestError"]
+
+
+@pytest.mark.parametrize("found", CLASSES)
+def test_a_message_says_what_was_attempted_what_was_found_and_what_to_do(found: type[TxsinkError]) -> None:
+    error = found("commit epoch 7 of nightly", "the disk is full", "Make room, then retry", epoch=7)
+    assert str(error) == "commit epoch 7 of nightly: the disk is full. Make room, then retry."
+    assert (error.attempted, error.found, error.advice) == (
+        "commit epoch 7 of nightly",
+        "the disk is full",
+        "Make room, then retry",
+    )
+    assert error.context == {"epoch": 7}
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("found", CLASSES)
+def test_an_error_survives_pickling_with_all_it_says(found: type[TxsinkError], protocol: int) -> None:
+    error = found("read log entry 3", "it is torn", "Restore it", version=3, paths=["a", "b"])
+    for again in (pickle.loads(pickle.dumps(error, protocol)), copy.deepcopy(error)):
+        assert type(again) is found
+        assert str(again) == str(error)
+        assert again.context == {"version": 3, "paths": ["a", "b"]}
+        assert (again.kind, again.retryable) == (error.kind, error.retryable)
+
+
+def test_a_context_may_use_any_key() -> None:
+    error = errors.ConflictError("a", "b", "C", cls="x", context="y")
+    assert pickle.loads(pickle.dumps(error)).context == {"cls": "x", "context": "y"}

@@ -1,0 +1,441 @@
+"""The house rules, as tests. A rule is a function from one file to what it finds wrong there; its name is its promise.
+
+Each rule is tried on a bad and on a good snippet first: a rule counts only for what it has been seen to report.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# A module of txsink imports only what stands before it.
+ORDER = (
+    "errors", "layout", "entry", "store", "schema", "segment", "state", "rows", "parquet", "stage", "stager", "log",
+    "delta", "decision", "publish", "transaction", "recovery", "txn", "writer", "sink", "table", "two_phase", "cli",
+)  # fmt: skip
+
+# What may be imported in few places only; nowhere else in txsink/ (and, where it says so, in formats/).
+FILE_SYSTEM = ("txsink/store/local.py", "txsink/cli.py")
+ONLY_IN: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("os", "shutil", "tempfile", "glob", "fcntl", "pathlib"), (*FILE_SYSTEM, "formats/")),
+    **dict.fromkeys(("time", "uuid", "random", "secrets"), ("txsink/sink.py",)),
+    **dict.fromkeys(("s3fs", "fsspec", "botocore", "aiobotocore"), ("txsink/store/s3.py",)),
+    **dict.fromkeys(("click", "rich"), ("txsink/cli.py",)),
+    **dict.fromkeys(("tests", "benchmarks", "examples", "asyncio"), ()),
+    "deltalake": ("txsink/delta.py",),
+    "hdfs_native": ("txsink/store/hdfs.py",),
+    "pyspark": ("formats/",),
+    "pyspark_txsink": ("formats/",),
+}
+CALLERS = {
+    # The sink appends one entry: the one that creates the table.
+    ("log", "append"): ("txsink/transaction.py", "txsink/recovery.py", "txsink/log.py", "txsink/sink.py"),
+    ("store", "delete"): ("txsink/recovery.py", "txsink/publish.py", "txsink/store/"),
+}
+VAGUE_NAMES = {"utils", "common", "base", "helpers", "manager"}
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+INVARIANTS = range(1, 17)
+INVARIANTS_OF_THE_CORE = range(1, 14)
+ORDER_COMMENT = re.compile(r"# ORDER: \S.* before \S.*, else \S.* \(I(\d+)\)\.")
+# Spelled in pieces, or these lines would report themselves.
+MACHINE_PATH = re.compile(r"(?<![\w.}/)$-])/(?:" + "work|root|farm|home" + r")(?![\w-])")
+REGISTRY = re.compile(
+    r"(?:py" + r"pi|python" + r"hosted|maven|anaconda|npmjs|artifactory|jfrog)[\w.-]*\.(?:org|com|io|net)\b"
+)
+
+
+class Source(NamedTuple):
+    """One text file of the repository."""
+
+    path: str
+    text: str
+
+
+Rule = Callable[[Source], Iterator[str]]
+RULES: list[Rule] = []
+
+
+def rule(found: Rule) -> Rule:
+    RULES.append(found)
+    return found
+
+
+# -- reading the tree --------------------------------------------------------------------------------------
+
+
+@cache
+def tree() -> tuple[Source, ...]:
+    """Every text file that git would take."""
+    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().split() if line]
+    return tuple(sorted(_walk(ROOT, [*ignored, ".git"])))
+
+
+def _walk(directory: Path, ignored: list[str]) -> Iterator[Source]:
+    for path in directory.iterdir():
+        if any(fnmatch(path.name, pattern) for pattern in ignored) or path.is_symlink():
+            continue
+        if path.is_dir():
+            if not (path / "pyvenv.cfg").exists():
+                yield from _walk(path, ignored)
+        else:
+            try:
+                yield Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+            except UnicodeDecodeError:
+                continue
+
+
+def is_engine(source: Source) -> bool:
+    """Whether the file is code that users run."""
+    return source.path.endswith(".py") and source.path.startswith(("txsink/", "formats/"))
+
+
+@cache
+def parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+@cache
+def comments(text: str) -> dict[int, str]:
+    """Comments by line."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
+
+
+def imports(text: str) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything imported; `from a import b` is `a.b`."""
+    for node in ast.walk(parsed(text)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = "." * node.level + (node.module or "")
+            yield from ((node.lineno, f"{start}.{alias.name}") for alias in node.names)
+
+
+def calls(text: str) -> Iterator[tuple[int, str, str]]:
+    """Line, last name of the receiver (without leading underscores) and method of every call `x.y()`."""
+    for node in ast.walk(parsed(text)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            receiver = node.func.value
+            name = receiver.attr if isinstance(receiver, ast.Attribute) else getattr(receiver, "id", "")
+            yield node.lineno, name.lstrip("_"), node.func.attr
+
+
+# -- the rules ---------------------------------------------------------------------------------------------
+
+
+@rule
+def a_module_imports_only_modules_that_stand_before_it(source: Source) -> Iterator[str]:
+    if not source.path.startswith("txsink/") or not is_engine(source):
+        return
+    module = PurePosixPath(source.path).with_suffix("").parts[1]
+    if module not in (*ORDER, "__init__"):
+        yield f"1: {module} has no place in the order"
+        return
+    rank = ORDER.index(module) if module in ORDER else len(ORDER) - 1
+    for line, name in imports(source.text):
+        top, _, rest = name.partition(".")
+        target = rest.partition(".")[0]
+        if top == "":
+            yield f"{line}: a relative import"
+        elif top == "txsink" and target not in ORDER and module != "cli":
+            yield f"{line}: imports {name}, not the module that holds it"
+        elif top == "txsink" and target in ORDER and target != module and ORDER.index(target) >= rank:
+            yield f"{line}: imports {name}, which comes later"
+
+
+@rule
+def stores_never_import_each_other(source: Source) -> Iterator[str]:
+    path = PurePosixPath(source.path)
+    if path.parent.as_posix() != "txsink/store" or path.name == "__init__.py" or path.suffix != ".py":
+        return
+    stores = {other.stem for other in (ROOT / "txsink" / "store").glob("*.py")} | {"local", "hdfs", "s3"}
+    for line, name in imports(source.text):
+        if name.startswith("txsink.store.") and name.split(".")[2] in stores - {path.stem}:
+            yield f"{line}: imports {name}"
+
+
+@rule
+def disk_clock_chance_and_clients_are_used_only_where_they_belong(source: Source) -> Iterator[str]:
+    if not is_engine(source):
+        return
+    for line, name in imports(source.text):
+        top = name.partition(".")[0]
+        if top in ONLY_IN and not source.path.startswith(ONLY_IN[top] or "nowhere"):
+            yield f"{line}: imports {top}"
+
+
+@rule
+def only_the_sink_asks_for_the_date(source: Source) -> Iterator[str]:
+    if not is_engine(source) or source.path == "txsink/sink.py":
+        return
+    for line, receiver, method in calls(source.text):
+        if receiver in {"datetime", "date", "dt"} and method in {"now", "utcnow", "today"}:
+            yield f"{line}: {receiver}.{method}()"
+
+
+@rule
+def only_the_cli_prints(source: Source) -> Iterator[str]:
+    if not is_engine(source) or source.path == "txsink/cli.py":
+        return
+    for node in ast.walk(parsed(source.text)):
+        if isinstance(node, ast.Name) and node.id == "print":
+            yield f"{node.lineno}: print"
+        if isinstance(node, ast.Attribute) and node.attr in {"stdout", "stderr"}:
+            yield f"{node.lineno}: {node.attr}"
+
+
+@rule
+def no_module_has_a_vague_name(source: Source) -> Iterator[str]:
+    if is_engine(source):
+        yield from (f"1: {part}" for part in PurePosixPath(source.path).with_suffix("").parts if part in VAGUE_NAMES)
+
+
+@rule
+def no_assert_outside_tests(source: Source) -> Iterator[str]:
+    if source.path.endswith(".py") and not source.path.startswith("tests/"):
+        for node in ast.walk(parsed(source.text)):
+            if isinstance(node, ast.Assert):
+                yield f"{node.lineno}: assert"
+
+
+@rule
+def files_and_functions_fit_in_the_head(source: Source) -> Iterator[str]:
+    if not is_engine(source):
+        return
+    if (lines := source.text.count("\n")) > FILE_LINES_MAX:
+        yield f"1: {lines} lines, at most {FILE_LINES_MAX}"
+    for node in ast.walk(parsed(source.text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                yield f"{node.lineno}: {node.name} has {lines} lines, at most {FUNCTION_LINES_MAX}"
+
+
+@rule
+def every_module_says_what_it_promises_relies_on_and_does_not_promise(source: Source) -> Iterator[str]:
+    # A package's front door only lists names.
+    if not is_engine(source) or source.path in {"txsink/__init__.py", "formats/pyspark_txsink/__init__.py"}:
+        return
+    essay = ast.get_docstring(parsed(source.text)) or ""
+    for words in ("Promises", "Relies on", "Does not promise"):
+        if words not in essay:
+            yield f"1: its docstring lacks {words!r}"
+
+
+@rule
+def order_comments_have_their_one_form(source: Source) -> Iterator[str]:
+    if not is_engine(source):
+        return
+    found = comments(source.text)
+    for line, text in found.items():
+        if "ORDER:" not in text:
+            continue
+        whole = text if text.endswith(").") else f"{text} {found.get(line + 1, '').lstrip('# ')}"
+        match = ORDER_COMMENT.fullmatch(whole)
+        if match is None or int(match[1]) not in INVARIANTS:
+            yield f"{line}: not `# ORDER: <A> before <B>, else <bad state> (I<n>).` within two lines"
+
+
+@rule
+def a_log_has_exactly_one_commit_point(source: Source) -> Iterator[str]:
+    if not is_engine(source):
+        return
+    lines = [line for line, text in comments(source.text).items() if "COMMIT POINT" in text]
+    # The Delta layout commits where the Delta log does.
+    expected = 1 if source.path in {"txsink/transaction.py", "txsink/delta.py"} else 0
+    if len(lines) != expected:
+        yield f"{lines[0] if lines else 1}: {len(lines)} commit points, expected {expected}"
+
+
+@rule
+def entries_are_appended_and_files_deleted_only_where_the_order_rules_stand(source: Source) -> Iterator[str]:
+    if not is_engine(source):
+        return
+    for line, receiver, method in calls(source.text):
+        allowed = CALLERS.get((receiver, method))
+        if allowed is not None and not source.path.startswith(allowed):
+            yield f"{line}: {receiver}.{method}()"
+
+
+@rule
+def no_file_names_a_machine_or_a_registry(source: Source) -> Iterator[str]:
+    for number, line in enumerate(source.text.split("\n"), 1):
+        for pattern in (MACHINE_PATH, REGISTRY):
+            if match := pattern.search(line):
+                yield f"{number}: {match[0]}"
+    if PurePosixPath(source.path).name == "uv.lock":
+        yield "1: it records hosts"
+
+
+@rule
+def requirements_are_pinned_with_hashes_and_name_no_index(source: Source) -> Iterator[str]:
+    if not fnmatch(source.path, "requirements/*.txt"):
+        return
+    lines = source.text.split("\n")
+    for number, (line, following) in enumerate(zip(lines, [*lines[1:], ""], strict=True), 1):
+        if "://" in line or re.match(r"\s*-(?!-hash=sha256:)", line):
+            yield f"{number}: {line}"
+        is_requirement = line[:1].isalnum()
+        if is_requirement and not ("==" in line and following.strip().startswith("--hash=sha256:")):
+            yield f"{number}: {line} is not pinned with a hash"
+
+
+@pytest.mark.parametrize("promise", RULES, ids=lambda promise: promise.__name__)
+def test_the_tree_keeps_the_rule(promise: Rule) -> None:
+    found = [f"{source.path}:{problem}" for source in tree() for problem in promise(source)]
+    assert not found, "\n".join(found)
+
+
+# -- rules about the tree as a whole -----------------------------------------------------------------------
+
+
+def uncited(texts: list[str]) -> list[str]:
+    """The invariants of the core that no text cites."""
+    cited = {int(number) for text in texts for number in re.findall(r"\bI(\d{1,2})\b", text)}
+    return [f"I{number}" for number in INVARIANTS_OF_THE_CORE if number not in cited]
+
+
+def gated(pyproject: str) -> list[str]:
+    """The modules whose branch coverage must be 100 %."""
+    section = pyproject.partition("[tool.coverage.report]")[2]
+    return re.findall(r'^ +"(txsink/\w+\.py)",$', section.partition("]")[0], re.MULTILINE)
+
+
+def test_every_invariant_of_the_core_is_cited_by_a_test() -> None:
+    texts = [
+        source.text for source in tree() if fnmatch(source.path, "tests/*.py") and source.path != "tests/test_tidy.py"
+    ]
+    assert uncited(texts) == []
+
+
+def test_the_coverage_gate_holds_for_the_modules_that_carry_crash_safety() -> None:
+    names = gated((ROOT / "pyproject.toml").read_text())
+    assert {f"txsink/{name}.py" for name in ("entry", "layout", "log", "transaction", "recovery")} <= set(names)
+    assert set(names) <= {source.path for source in tree()}, "a renamed module has left the gate"
+
+
+def test_the_walk_sees_the_whole_tree() -> None:
+    paths = {source.path for source in tree()}
+    assert {
+        "txsink/entry.py",
+        "txsink/store/local.py",
+        "tests/test_tidy.py",
+        ".ci/run",
+        "requirements/test.txt",
+    } <= paths
+    assert not any("__pycache__" in path or path.startswith(".git/") for path in paths)
+
+
+# -- each rule can fail ------------------------------------------------------------------------------------
+
+ESSAY = '"""X.\n\nPromises: a.\nRelies on: b.\nDoes not promise: c.\n"""\n'
+# For each rule: path, bad text, good text.
+TRIALS: dict[Rule, list[tuple[str, str, str]]] = {
+    a_module_imports_only_modules_that_stand_before_it: [
+        ("txsink/log.py", "from txsink.sink import x", "from txsink.state import x"),
+        ("txsink/log.py", "from txsink import sink", "from txsink import layout"),
+        ("txsink/log.py", "import txsink.recovery", "import txsink.entry"),
+        ("txsink/log.py", "import txsink", "import msgspec"),
+        ("txsink/log.py", "from txsink import write", "import pyarrow"),
+        ("txsink/log.py", "from .state import x", "from txsink.state import x"),
+        ("txsink/log.py", "def f():\n    import txsink.cli", ""),
+        ("txsink/store/s3.py", "import txsink.log", "from txsink.store import Tail"),
+        ("txsink/__init__.py", "from txsink.cli import main", "from txsink.sink import x"),
+        ("txsink/errors.py", "import txsink.layout", "import typing"),
+        ("txsink/unheard_of.py", "x = 1", ""),
+    ],
+    stores_never_import_each_other: [
+        ("txsink/store/s3.py", "from txsink.store.local import LocalStore", "from txsink.store import Tail"),
+        ("txsink/store/s3.py", "from txsink.store import local", "from txsink.errors import x"),
+    ],
+    disk_clock_chance_and_clients_are_used_only_where_they_belong: [
+        ("txsink/log.py", "import os", "import io"),
+        ("txsink/log.py", "from os.path import join", "import posixpath"),
+        ("txsink/store/local.py", "from time import sleep", "import os"),
+        ("txsink/recovery.py", "import uuid", "import json"),
+        ("txsink/sink.py", "import deltalake", "import time, uuid, random"),
+        ("txsink/table.py", "def f():\n    import rich", "import pyarrow"),
+        ("txsink/sink.py", "import pyspark", "import pyarrow"),
+        ("formats/pyspark_txsink/x.py", "import time", "import pyspark, os"),
+    ],
+    only_the_sink_asks_for_the_date: [
+        ("txsink/log.py", "datetime.datetime.now()", "datetime.fromtimestamp(0)"),
+    ],
+    only_the_cli_prints: [
+        ("txsink/log.py", "print(1)", "repr(1)"),
+        ("txsink/log.py", "sys.stderr.write('x')", "x.write('x')"),
+    ],
+    no_module_has_a_vague_name: [
+        ("txsink/utils.py", "", ""),
+        ("txsink/common/x.py", "", ""),
+    ],
+    no_assert_outside_tests: [
+        ("txsink/log.py", "assert x", "check(x)"),
+        ("benchmarks/run.py", "def f():\n    assert x", "check(x)"),
+    ],
+    files_and_functions_fit_in_the_head: [
+        ("txsink/log.py", "\n" * 401, "\n" * 400),
+        ("txsink/log.py", "def f():\n" + "    x()\n" * 60, "def f():\n" + "    x()\n" * 59),
+    ],
+    every_module_says_what_it_promises_relies_on_and_does_not_promise: [
+        ("txsink/log.py", "x = 1", ESSAY),
+        ("txsink/log.py", ESSAY.replace("Relies on", "Uses"), ESSAY),
+    ],
+    order_comments_have_their_one_form: [
+        ("txsink/log.py", "# ORDER: a then b (I3).", "# ORDER: a before b, else c (I3)."),
+        ("txsink/log.py", "# ORDER: a before b, else c.", "# ORDER: a before b, else\n# c (I13)."),
+        ("txsink/log.py", "# ORDER: a before b, else c (I17).", "# ORDER: a before b, else c (I16)."),
+        ("txsink/log.py", "# ORDER: a before b,\n# else c\n# (I3).", "# a comment"),
+    ],
+    a_log_has_exactly_one_commit_point: [
+        ("txsink/transaction.py", "x = 1", "x = 1  # COMMIT POINT"),
+        ("txsink/transaction.py", "# COMMIT POINT\n# COMMIT POINT", "'COMMIT POINT'  # COMMIT POINT"),
+        ("txsink/log.py", "# COMMIT POINT", "x = 1"),
+    ],
+    entries_are_appended_and_files_deleted_only_where_the_order_rules_stand: [
+        ("txsink/writer.py", "self._log.append(x)", "names.append(x)"),
+        ("txsink/stage.py", "log.store.delete(x)", "x.discard()"),
+        ("txsink/log.py", "self.store.delete(x)", "self.append(x)"),
+    ],
+    no_file_names_a_machine_or_a_registry: [
+        ("README.md", "see /" + "home/me/data", "see /data/home"),
+        ("docs/x.md", "`/" + "work`", "hdfs://host/work, a/work"),
+        ("docs/x.md", "https://py" + "pi.org/simple", "uv comes from PyPI"),
+        ("uv.lock", "version = 1", ""),
+    ],
+    requirements_are_pinned_with_hashes_and_name_no_index: [
+        ("requirements/x.txt", "--index-url x", "# a comment"),
+        ("requirements/x.txt", "a @ https://x/a.whl", ""),
+        ("requirements/x.txt", "a>=1", "a==1 \\\n    --hash=sha256:00\n    # via b"),
+        ("requirements/x.txt", "a==1\n", ""),
+    ],
+}
+
+
+@pytest.mark.parametrize("promise", RULES, ids=lambda promise: promise.__name__)
+def test_the_rule_reports_what_breaks_it_and_nothing_else(promise: Rule) -> None:
+    for path, bad, good in TRIALS[promise]:
+        assert list(promise(Source(path, bad))), (path, bad)
+        assert not list(promise(Source(path, good) if good else Source("README.md", ""))), (path, good)
+
+
+def test_a_missing_citation_is_seen() -> None:
+    assert uncited(["I1 I2, (I3). I4 I5 I6 I7 I8 I9", "I10 I11 I12"]) == ["I13"]
+    assert "I1" in uncited(["I11 and PI1"])
+
+
+def test_the_gate_is_read_from_the_project_file() -> None:
+    text = '[tool.coverage.report]\ninclude = [\n    "txsink/a.py",\n]\nx = [\n    "txsink/b.py",\n]\n'
+    assert gated(text) == ["txsink/a.py"]

@@ -1,0 +1,288 @@
+"""Whether the stored bytes are what the log says, and why one epoch is where it is.
+
+Promises: `verify` reads every retained entry, every summary and segment, every file that a retained version or a
+pending transaction names, and reports all it finds, not the first; it changes nothing. `explain` says in one plain
+sentence what became of an epoch.
+Relies on: the digests in the log. Pages are checked only when `deep`, rows too.
+Does not promise: to tell an accident from a forgery, nor to judge orphans: they are `sweep`'s.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+import pyarrow.compute as pc
+
+from txsink import entry as entries
+from txsink import layout, segment
+from txsink.decision import Action, End, LogFact, decide
+from txsink.entry import Abort, AnyEntry, Commit, Prepare
+from txsink.errors import CorruptError, InvalidRequestError, TxsinkError
+from txsink.log import SEGMENT_BYTES_MAX, Log
+from txsink.publish import end_of
+from txsink.segment import Fact
+from txsink.snapshot import Places
+from txsink.state import Pending, State, decode, fold
+
+_TRIES = 3
+
+
+class Problem(NamedTuple):
+    """Something that is not as the log says: where (a path, relative to the table, or staged), and what."""
+
+    where: str
+    what: str
+
+
+class Explanation(NamedTuple):
+    """What became of an epoch: `committed`, `rewound`, `skipped`, `aborted`, `pending` or `unknown`, and why."""
+
+    writer: str
+    epoch: int
+    outcome: str
+    sentence: str
+    run: str | None = None
+    prepared: int | None = None
+    version: int | None = None
+    time_ms: int | None = None
+    files: int | None = None
+    rows: int | None = None
+
+
+# -- verify -------------------------------------------------------------------------------------------
+
+
+def verify(log: Log, staging_root: str, *, deep: bool = False) -> list[Problem]:
+    """All that is not as it should be. Work that goes on meanwhile is no problem: it is looked at again."""
+    found: list[Problem] = []
+    for _ in range(_TRIES):
+        before = log.refresh().version
+        found = [*_log_problems(log, log.state), *_file_problems(log, deep=deep), *_pending_problems(log, staging_root)]
+        if not found or log.refresh().version == before:
+            break
+    return found
+
+
+def verify_log(log: Log) -> list[Problem]:
+    """`verify` for a log that cannot be opened: what its entries, summaries and segments show by themselves."""
+    return _log_problems(log, None)
+
+
+class _Chain:
+    """Walks the entries in order and notes what does not follow from what came before."""
+
+    def __init__(self, state: State | None) -> None:
+        self.state = state
+        self.digest: str | None = None if state is None else state.digest
+        self.facts: dict[int, list[Fact]] = {}
+        self._prepares: dict[int, Prepare] = {}
+
+    def take(self, entry: AnyEntry, digest: str) -> str | None:
+        """What is wrong with the entry; None when it follows."""
+        self._note(entry)
+        if self.digest is not None and entry.previous != self.digest:
+            self.state, self.digest = None, digest
+            return "it does not follow the entry before it: the chain is broken"
+        self.digest = digest
+        if self.state is None:
+            return None
+        try:
+            self.state = fold(self.state, entry, digest)
+        except CorruptError as error:
+            self.state = None
+            return error.found
+        return None
+
+    def skip(self) -> None:
+        """An entry is missing or unreadable: what follows is judged by itself again."""
+        self.state = self.digest = None
+
+    def _note(self, entry: AnyEntry) -> None:
+        if isinstance(entry, Prepare):
+            self._prepares[entry.version] = entry
+        resolved = self._prepares.pop(entry.prepared, None) if isinstance(entry, Commit | Abort) else None
+        if not isinstance(entry, Commit) or resolved is not None:
+            self.facts[entry.version] = segment.facts(entry, resolved)
+
+
+def _log_problems(log: Log, state: State | None) -> list[Problem]:
+    """`state`: the newest one known; None when the log cannot be opened."""
+    names = log.store.list(f"{log.root}/{layout.LOG_DIRECTORY}")
+    there = {version for name in names if (version := layout.parse_version(name)) is not None}
+    first = state.boundary if state is not None else min(there, default=0)
+    last = max(there | {-1 if state is None else state.version})
+    summaries = set(log.summaries())
+    chain = _Chain(State() if first == 0 else None)
+    found = []
+    for version in range(first, last + 1):
+        path = layout.entry_path(version)
+        try:
+            data = log.store.read(f"{log.root}/{path}", entries.ENTRY_BYTES_MAX) if version in there else None
+            if data is None:
+                raise CorruptError("", "it is missing", "")
+            problem = chain.take(entries.decode(data, version), entries.digest(data))
+        except (CorruptError, InvalidRequestError) as error:
+            problem = error.found
+            chain.skip()
+        if problem is not None:
+            found.append(Problem(path, problem))
+        if version in summaries:
+            found += _summary_problems(log, chain, version)
+    return found + _segment_problems(log, chain.facts)
+
+
+def _summary_problems(log: Log, chain: _Chain, version: int) -> list[Problem]:
+    path = layout.summary_path(version)
+    data = log.store.read(f"{log.root}/{path}", entries.ENTRY_BYTES_MAX)
+    if data is None:
+        return []  # expired since it was listed
+    summary = decode(data)
+    if summary is None:
+        return [Problem(path, "it is torn or altered; delete it, it only saves time")]
+    if chain.digest is not None and summary.digest != chain.digest:
+        return [Problem(path, "it stands on another log entry than the one that is there")]
+    if chain.state is None:
+        chain.state = summary
+    elif summary != chain.state:
+        return [Problem(path, "it does not say what the log entries up to it say")]
+    return []
+
+
+def _segment_problems(log: Log, facts: dict[int, list[Fact]]) -> list[Problem]:
+    found = []
+    for name in log.store.list(f"{log.root}/{layout.SEGMENT_DIRECTORY}"):
+        if (pair := layout.parse_segment(name)) is None:
+            continue
+        path = f"{layout.SEGMENT_DIRECTORY}/{name}"
+        data = log.store.read(f"{log.root}/{path}", SEGMENT_BYTES_MAX)
+        if data is None:
+            continue  # expired since it was listed
+        try:
+            rows = segment.rows_of(segment.decode(data, path))
+        except CorruptError as error:
+            found.append(Problem(path, f"it cannot be read: {error.found}"))
+            continue
+        held = defaultdict(list)
+        for row in rows:
+            held[row.version].append(row)
+        wrong = [at for at in range(pair[0], pair[1] + 1) if at in facts and held[at] != facts[at]]
+        if wrong:
+            found.append(Problem(path, f"it does not say what log entry {wrong[0]} says"))
+    return found
+
+
+def _file_problems(log: Log, *, deep: bool) -> list[Problem]:
+    """Files of the newest version, and those that an older retained one still names (I8)."""
+    try:
+        named = {fact.path or "": fact for fact in log.live().values()}
+        gone = (pc.field("kind") == "remove") & (pc.field("version") > log.state.boundary)
+        for fact in segment.rows_of(log.facts().filter(gone)):
+            named.setdefault(fact.path or "", fact)
+    except CorruptError as error:
+        return [Problem(str(error.context.get("path", layout.LOG_DIRECTORY)), f"{error.attempted}: {error.found}")]
+    places = Places(log)
+    problems = ((path, places.problem(fact, deep=deep)) for path, fact in named.items())
+    return [Problem(path, f"it {what}") for path, what in problems if what is not None]
+
+
+def _pending_problems(log: Log, staging_root: str) -> list[Problem]:
+    found = []
+    for pending in log.state.pending:
+        try:
+            prepare = log.prepare_entry(pending.prepared)
+        except TxsinkError as error:
+            found.append(Problem(layout.entry_path(pending.prepared), error.found))
+            continue
+        directory = layout.staged_directory(prepare.writer, prepare.run, prepare.epoch)
+        for file in prepare.files:
+            staged = end_of(log.store, f"{staging_root}/{directory}/{file.path}", file)
+            target = end_of(log.store, f"{log.root}/{file.path}", file)
+            if decide(LogFact.PENDING, staged, target) is Action.CORRUPT:
+                whose = f"epoch {prepare.epoch} of {prepare.writer!r} is pending"
+                what = f"{whose}, and its file is {_lies(staged)} in staging, {_lies(target)} in the table"
+                found.append(Problem(f"{directory}/{file.path}", what))
+    return found
+
+
+def _lies(end: End) -> str:
+    return {End.ABSENT: "missing", End.SAME: "whole", End.OTHER: "altered"}[end]
+
+
+# -- explain ------------------------------------------------------------------------------------------
+
+
+def explain(log: Log, writer: str, epoch: int) -> Explanation:
+    """Why an epoch is committed, skipped, aborted, pending, or nothing the log knows of."""
+    state = log.refresh()
+    for pending in state.pending_of(writer):
+        if pending.epoch == epoch:
+            return _pending(log, pending)
+    chosen = (pc.field("writer") == writer) & pc.field("kind").isin(["commit", "abort", "add"])
+    facts = segment.rows_of(log.facts().filter(chosen))
+    ends = [fact for fact in facts if fact.epoch == epoch and fact.kind != "add"]
+    if not ends:
+        return _without_end(state, writer, epoch)
+    end = ends[-1]
+    if end.kind == "abort":
+        return _aborted(log, end)
+    taken_back = [fact for fact in facts if fact.version > end.version and (fact.epoch or 0) < epoch]
+    added = [fact for fact in facts if fact.kind == "add" and fact.epoch == epoch and fact.version <= end.version]
+    live = log.live()
+    left = sum(fact.path in live for fact in added)
+    told = _told(end, len(added), sum(fact.rows or 0 for fact in added))
+    if taken_back:
+        back = taken_back[0]
+        sentence = f"It was committed at version {end.version} and taken back by a rewind to epoch {back.epoch} at version {back.version}."
+        return Explanation(writer, epoch, "rewound", sentence, *told)
+    since = "" if left == len(added) else f"; {len(added) - left} of its files have been replaced since"
+    what = f"{len(added)} files, {told[-1]} rows" if added else "without rows"
+    return Explanation(
+        writer, epoch, "committed", f"It was committed at version {end.version}, {what}{since}.", *told
+    )
+
+
+def _told(end: Fact, files: int, rows: int) -> tuple[str, int | None, int, int, int, int]:
+    return end.run, end.prepared, end.version, end.time_ms, files, rows
+
+
+def _pending(log: Log, pending: Pending) -> Explanation:
+    prepare = log.prepare_entry(pending.prepared)
+    known = log.state.writers[pending.writer]
+    sentence = f"It was prepared at version {pending.prepared} and is neither committed nor aborted"
+    if pending.is_publishing:
+        sentence += "; it has begun to replace files, so it can only be committed"
+    sentence += (
+        ": the run that prepared it still holds the writer and may commit it."
+        if known.run == pending.run
+        else ": the run that prepared it was retired, so `recover` has to finish it."
+    )
+    rows = sum(file.rows for file in prepare.files)
+    return Explanation(
+        pending.writer, pending.epoch, "pending", sentence, pending.run, pending.prepared, None, prepare.time_ms,
+        len(prepare.files), rows,
+    )  # fmt: skip
+
+
+def _aborted(log: Log, end: Fact) -> Explanation:
+    sentence = f"It was prepared at version {end.prepared} and aborted at version {end.version}"
+    if any(item.prepared == end.prepared for item in log.state.aborting):
+        sentence += "; its files are still to be deleted, which `recover` does"
+    last = log.state.last_epoch(end.writer)
+    if last is not None and last >= (end.epoch or 0):
+        sentence += f". Epoch {last} was committed, so it cannot be written any more"
+    return Explanation(
+        end.writer, end.epoch or 0, "aborted", f"{sentence}.", end.run, end.prepared, end.version, end.time_ms
+    )
+
+
+def _without_end(state: State, writer: str, epoch: int) -> Explanation:
+    known = state.writers.get(writer)
+    if known is None:
+        return Explanation(writer, epoch, "unknown", "The log knows no writer of that name.")
+    if known.last_epoch is not None and epoch < known.last_epoch:
+        sentence = f"It was never committed, and epoch {known.last_epoch} is: it was skipped, and cannot be written any more."
+        return Explanation(writer, epoch, "skipped", sentence, known.run, None, known.last_version)
+    last = "no epoch" if known.last_epoch is None else f"epoch {known.last_epoch}"
+    sentence = f"The log does not know it yet: {last} is the last committed one, so it was not prepared."
+    return Explanation(writer, epoch, "unknown", sentence, known.run)

@@ -1,0 +1,259 @@
+"""One log entry: a frozen record, its bytes, and the chain that ties it to the entry before. Pure.
+
+Promises: `decode(encode(e), e.version) == e`; encoding is canonical, so any other spelling of an entry
+(white space, a repeated key, a key this format does not have, NaN) is refused; an altered, torn or empty
+entry is CorruptError naming its version; an entry of a later format says which format it needs; `encode`
+refuses an entry that could not be read back.
+Relies on: SHA-256; msgspec for JSON.
+Does not promise: protection against a forger. The digests find accidents, not enemies with write access.
+
+Grammar: one line of JSON, keys in the order of the fields below, then the digest of all before it. Every later
+format ends its line the same way: its number is believed only when the checksum fits.
+
+    line   = "{" '"kind":' kind "," fields "," '"checksum":"' sha256 '"}' LF
+
+Worked example (shortened):
+
+    {"kind":"commit","format":1,"version":2,"time_ms":1760000000000,"write_id":"9f…","previous":"c0…",
+     "writer":"nightly","run":"51…","generation":1,"epoch":7,"prepared":1,"checksum":"8a…"}
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+
+from txsink.errors import CorruptError, InvalidRequestError, TxsinkError
+from txsink.layout import VERSION_MAX, is_data_path, name_problem
+
+FORMAT = 1
+ENTRY_BYTES_MAX = 64 << 20
+METADATA_DEPTH_MAX = 100  # far below where any Python gives up: all of them read the same entries
+GENESIS = ""  # what the first entry names as its previous digest
+
+_CHECKSUM_PREFIX = b',"checksum":"'
+_END = b'"}\n'
+_END_BYTES = 64 + len(_END)
+_SUFFIX_BYTES = len(_CHECKSUM_PREFIX) + _END_BYTES
+DIGEST_TAIL_BYTES = _END_BYTES
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=VERSION_MAX)]
+Digest: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
+
+
+class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One column of the table: readable, and exact (`arrow`: the field as base64 of an Arrow IPC schema).
+
+    Every column may hold nulls: what a producer declares non-null, its data need not keep.
+    """
+
+    name: str
+    type: str
+    arrow: str
+
+
+class DataFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A Parquet file with its identity: byte count and digest of the footer region."""
+
+    path: str
+    bytes: Count
+    digest: Digest
+    rows: Count
+    partition: dict[str, str | None]
+
+    def __post_init__(self) -> None:
+        if not is_data_path(self.path):
+            message = f"{self.path!r} is not a data path"
+            raise ValueError(message)
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", forbid_unknown_fields=True):
+    """What every entry holds."""
+
+    format: Count
+    version: Count
+    time_ms: Count
+    write_id: Digest
+    previous: Digest
+
+
+class Create(Entry, frozen=True, kw_only=True, tag="create", forbid_unknown_fields=True):
+    """Version 0: what the table is. `staging` is relative to the table; null: the hidden sibling."""
+
+    table_id: str
+    layout: str
+    partition_columns: tuple[str, ...]
+    staging: str | None
+
+
+class WriterEntry(Entry, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An entry that one run of a writer appended."""
+
+    writer: str
+    run: str
+    generation: Count
+
+    def __post_init__(self) -> None:
+        for name in (self.writer, self.run):
+            if problem := name_problem(name):
+                message = f"the name {name!r} cannot be: {problem}"
+                raise ValueError(message)
+
+
+class Claim(WriterEntry, frozen=True, kw_only=True, tag="claim", forbid_unknown_fields=True):
+    """`run` holds the writer from here on. `retires`: runs that staged files without ever claiming."""
+
+    retires: tuple[str, ...]
+
+
+class Prepare(WriterEntry, frozen=True, kw_only=True, tag="prepare", forbid_unknown_fields=True):
+    """The sealed content of one epoch. `claims`: this entry is the run's claim as well."""
+
+    epoch: Count
+    claims: bool
+    mode: str
+    files: tuple[DataFile, ...]
+    removes: tuple[DataFile, ...]
+    columns: tuple[Column, ...]
+    metadata: dict[str, Any]
+
+
+class Publishing(WriterEntry, frozen=True, kw_only=True, tag="publishing", forbid_unknown_fields=True):
+    """From here on the transaction can only roll forward: its removals may have begun."""
+
+    epoch: Count
+    prepared: Count
+
+
+class Commit(WriterEntry, frozen=True, kw_only=True, tag="commit", forbid_unknown_fields=True):
+    """The epoch is committed: everything its prepare entry names is published."""
+
+    epoch: Count
+    prepared: Count
+
+
+class Abort(WriterEntry, frozen=True, kw_only=True, tag="abort", forbid_unknown_fields=True):
+    """The epoch is dropped. Its files are deleted after this entry, and `Cleaned` says when that is done."""
+
+    epoch: Count
+    prepared: Count
+
+
+class Maintenance(Entry, frozen=True, kw_only=True, tag="maintenance", forbid_unknown_fields=True):
+    """House work: `cleaned` aborts (their prepare versions), or the `boundary` expiry raised."""
+
+    action: str
+    cleaned: tuple[Count, ...]
+    boundary: Count | None
+
+
+AnyEntry: TypeAlias = Create | Claim | Prepare | Publishing | Commit | Abort | Maintenance
+
+
+class _Header(msgspec.Struct):
+    format: int
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(AnyEntry)
+_header_decoder = msgspec.json.Decoder(_Header)
+
+
+def encode(entry: AnyEntry) -> bytes:
+    """The one spelling of an entry; InvalidRequestError when it could not be read back."""
+    what = f"write log entry {entry.version}"
+    try:
+        data = _spell(entry)
+        is_same = decode(data, entry.version) == entry
+    except TxsinkError as error:
+        raise _unfit(what, error.found) from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _unfit(what, str(error)) from error
+    if not is_same:
+        raise _unfit(what, "it would be read back as another: JSON has no NaN, tuple, bytes, time, or key but text")
+    return data
+
+
+def decode(data: bytes, version: int) -> AnyEntry:
+    """The entry in slot `version`, or CorruptError."""
+    what = f"read log entry {version}"
+    try:
+        body = unseal(data)
+        _refuse_later_format(body, what)
+        entry: AnyEntry = _decoder.decode(body)
+        is_canonical = _spell(entry) == data
+    except InvalidRequestError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise _corrupt(what, str(error), version) from error
+    if not is_canonical:
+        raise _corrupt(what, "it is not spelled as txsink spells entries (a repeated key, say)", version)
+    if entry.format != FORMAT:
+        raise _corrupt(what, f"it says it is of format {entry.format}, which never was", version)
+    if entry.version != version:
+        raise _corrupt(what, f"it says it is version {entry.version}", version)
+    if isinstance(entry, Prepare) and _is_deeper(entry.metadata, METADATA_DEPTH_MAX):
+        raise _corrupt(what, f"its metadata is nested more than {METADATA_DEPTH_MAX} deep", version)
+    return entry
+
+
+def digest(data: bytes) -> str:
+    """The name of an entry's bytes in the chain: its checksum, so that the end of a file is enough to tell it."""
+    return data[-_END_BYTES : -len(_END)].decode("ascii", "replace")
+
+
+def seal(body: bytes) -> bytes:
+    """`body`, a JSON object, as one line that carries the digest of what stands before it."""
+    kept = body[:-1]
+    return kept + _CHECKSUM_PREFIX + hashlib.sha256(kept).hexdigest().encode() + _END
+
+
+def unseal(data: bytes) -> bytes:
+    """The JSON object in a sealed line; ValueError when a byte of it is not as written."""
+    if not data:
+        message = "it is empty"
+        raise ValueError(message)
+    if len(data) > ENTRY_BYTES_MAX:
+        message = f"it is larger than {ENTRY_BYTES_MAX} bytes"
+        raise ValueError(message)
+    kept = data[:-_SUFFIX_BYTES]
+    if data != seal(kept + b"}"):
+        message = "its checksum does not fit its bytes: it is torn or altered"
+        raise ValueError(message)
+    return kept + b"}"
+
+
+def _spell(entry: AnyEntry) -> bytes:
+    return seal(_encoder.encode(entry))
+
+
+def _is_deeper(value: object, room: int) -> bool:
+    """Whether lists and dictionaries are nested more than `room` deep."""
+    if not isinstance(value, (dict, list)):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return room == 0 or any(_is_deeper(item, room - 1) for item in items)
+
+
+def _refuse_later_format(body: bytes, what: str) -> None:
+    found = _header_decoder.decode(body).format
+    if found > FORMAT:
+        raise InvalidRequestError(
+            what,
+            f"it is of format {found}, this txsink reads format {FORMAT}",
+            f"Upgrade txsink to a release that reads format {found}",
+            format=found,
+            supported=FORMAT,
+        )
+
+
+def _unfit(what: str, found: str) -> InvalidRequestError:
+    return InvalidRequestError(what, found, "Give metadata that JSON can hold; nothing was written")
+
+
+def _corrupt(what: str, found: str, version: int) -> CorruptError:
+    return CorruptError(
+        what, found, "Restore the entry from a copy; nothing was changed and nothing may be appended", version=version
+    )

@@ -1,0 +1,89 @@
+"""The errors, sorted by what the caller does next.
+
+Promises: every failure txsink reports is one of the seven classes below; each says what was attempted on
+what, what was found and what to do; each survives pickling (Spark and multiprocessing carry errors that way).
+Relies on: nothing. This module imports nothing of txsink.
+Does not promise: that a message stays the same. Programs look at the class, `.kind` and `.context`.
+
+    TxsinkError
+    ├── UnavailableError       retry: nothing was changed, the store did not answer or has no room
+    ├── OutcomeUnknownError    recover: it may or may not have happened
+    ├── ConflictError          reload and decide: the table is not in the state the call needs
+    ├── FencedError            stop: a newer run of this writer has taken over
+    ├── CorruptError           stop and inspect: bytes are not what the log says
+    ├── InvalidRequestError    fix the call
+    └── InternalError          report: an invariant of txsink itself does not hold
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TxsinkError(Exception):
+    """Base of all errors: `attempted` on what, what was `found`, and the `advice`."""
+
+    kind: ClassVar[str] = "error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, attempted: str, found: str, advice: str, **context: object) -> None:
+        super().__init__(attempted, found, advice)
+        self.attempted = attempted
+        self.found = found
+        self.advice = advice
+        self.context: dict[str, object] = context
+
+    def __str__(self) -> str:
+        return f"{self.attempted}: {self.found}. {self.advice}."
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.attempted, self.found, self.advice, self.context))
+
+
+class UnavailableError(TxsinkError):
+    """The store did not do it and nothing was changed: retry."""
+
+    kind = "unavailable"
+    retryable = True
+
+
+class OutcomeUnknownError(TxsinkError):
+    """It may have happened: open the writer again, recovery finds out."""
+
+    kind = "outcome-unknown"
+
+
+class ConflictError(TxsinkError):
+    """Somebody else's work is in the way: reload and decide."""
+
+    kind = "conflict"
+
+
+class FencedError(TxsinkError):
+    """A newer run of this writer has claimed it: stop."""
+
+    kind = "fenced"
+
+
+class CorruptError(TxsinkError):
+    """Stored bytes are not what the log says: stop and inspect. Nothing was deleted."""
+
+    kind = "corrupt"
+
+
+class InvalidRequestError(TxsinkError, ValueError):
+    """The call cannot be served as it is: fix it."""
+
+    kind = "invalid-request"
+
+
+class InternalError(TxsinkError):
+    """An invariant of txsink does not hold: report it."""
+
+    kind = "internal"
+
+
+def _rebuild(
+    cls: type[TxsinkError], attempted: str, found: str, advice: str, context: dict[str, object]
+) -> TxsinkError:
+    return cls(attempted, found, advice, **context)

@@ -1,0 +1,206 @@
+"""Every path txsink ever writes: made here, parsed here, nowhere else. Pure strings.
+
+Promises: `parse_x(make_x(...))` gives the parts back; a name that `parse_x` accepts is exactly one that
+`make_x` makes; no path made here leaves its root, whatever a partition value or a writer's name holds.
+Relies on: `/` as separator on every store.
+Does not promise: anything about what lies behind a path.
+
+Grammar, relative to the table root T:
+
+    entry      = "_txsink/log/" version20 ".json"            version20 = 20 decimal digits
+    summary    = "_txsink/state/" version20 ".json"
+    segment    = "_txsink/files/" version20 "-" version20 ".segment"
+    head       = "_txsink/head"
+    temporary  = any of the directories above "/." token ".tmp"     half-made, never read
+    removed    = "_txsink/removed/" version20 "/" data ".removed"
+    data       = { partition "/" } "part-" epoch "-" sequence "-" id ".parquet"
+    partition  = column "=" value                            both escaped as Spark does
+
+and relative to the staging root S (by default the hidden sibling `<parent>/.<name>.txsink`):
+
+    staged     = writer "/" run "/" epoch "/" data           writer and run escaped as one name
+
+Worked example: epoch 7 of the writer `nightly` (run `9f2c`) in `/data/events`, partitioned by day, is staged at
+`/data/.events.txsink/nightly/9f2c/7/day=2026-01-31/part-7-0-51ad.parquet` and published as
+`/data/events/day=2026-01-31/part-7-0-51ad.parquet`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+LOG_DIRECTORY = "_txsink/log"
+STATE_DIRECTORY = "_txsink/state"
+SEGMENT_DIRECTORY = "_txsink/files"
+REMOVED_DIRECTORY = "_txsink/removed"
+HEAD_PATH = "_txsink/head"
+
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+NAME_BYTES_MAX = 255
+VERSION_MAX = 2**63 - 1
+
+# Spark's ExternalCatalogUtils escapes exactly these; escaping more (non-ASCII, say) makes Spark read other values.
+_ESCAPED = frozenset([*map(chr, range(1, 32)), *"\"#%'*/:=?\\{[]^", "\x7f"])
+# [0-9] and not \d, which takes every script's digits.
+_ENTRY = re.compile(r"([0-9]{20})\.json")
+_SEGMENT = re.compile(r"([0-9]{20})-([0-9]{20})\.segment")
+_REMOVED = re.compile(r"([0-9]{20})/(.*)\.removed", re.DOTALL)
+_EPOCH = re.compile(r"0|[1-9][0-9]{0,18}")
+_DATA_NAME = re.compile(rf"part-({_EPOCH.pattern})-(0|[1-9][0-9]{{0,8}})-([0-9a-f]{{4,64}})\.parquet")
+
+
+class StagedName(NamedTuple):
+    """What a staged file's path says of it."""
+
+    writer: str
+    run: str
+    epoch: int
+    path: str
+
+
+def entry_path(version: int) -> str:
+    """Where the log entry of `version` lies."""
+    return f"{LOG_DIRECTORY}/{version:020d}.json"
+
+
+def summary_path(version: int) -> str:
+    """Where the summary of the log up to `version` lies."""
+    return f"{STATE_DIRECTORY}/{version:020d}.json"
+
+
+def parse_version(name: str) -> int | None:
+    """Version of an entry's or a summary's file name; None for any other name."""
+    match = _ENTRY.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def segment_path(first: int, last: int) -> str:
+    """Where the facts of entries `first` to `last` lie."""
+    return f"{SEGMENT_DIRECTORY}/{first:020d}-{last:020d}.segment"
+
+
+def parse_segment(name: str) -> tuple[int, int] | None:
+    """First and last version of a segment's file name; None for any other name."""
+    match = _SEGMENT.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def temporary_path(path: str, token: str) -> str:
+    """Where the object `path` is made before it gets its name: in the same directory, hidden."""
+    parent, slash, _ = path.rpartition("/")
+    return f"{parent}{slash}.{token}.tmp"
+
+
+def is_temporary(path: str) -> bool:
+    """Whether `temporary_path` made this name."""
+    name = path.rpartition("/")[2]
+    return name.startswith(".") and name.endswith(".tmp") and len(name) > len("..tmp")
+
+
+def removed_path(version: int, path: str) -> str:
+    """Where the data file `path`, removed by the transaction prepared at `version`, waits for expiry."""
+    return f"{REMOVED_DIRECTORY}/{version:020d}/{path}.removed"
+
+
+def parse_removed(path: str) -> tuple[int, str] | None:
+    """The inverse of `removed_path`, for a path relative to the directory of removed files."""
+    match = _REMOVED.fullmatch(path)
+    return (int(match[1]), match[2]) if match and is_data_path(match[2]) else None
+
+
+def data_name(epoch: int, sequence: int, file_id: str) -> str:
+    """File name of a data file."""
+    return f"part-{epoch}-{sequence}-{file_id}.parquet"
+
+
+def partition_directory(columns: list[str], values: list[str | None]) -> str:
+    """`k=v/…` for the values in text form; empty without partition columns."""
+    return "/".join(
+        f"{escape(column)}={escape(value) if value else NULL_PARTITION}"
+        for column, value in zip(columns, values, strict=True)
+    )
+
+
+def parse_partitions(path: str) -> dict[str, str | None]:
+    """Partition columns and values of a data file's path."""
+    found: dict[str, str | None] = {}
+    for part in path.split("/")[:-1]:
+        column, equals, value = part.partition("=")
+        if equals:
+            found[unescape(column)] = None if value == NULL_PARTITION else unescape(value)
+    return found
+
+
+def default_staging_root(table_root: str) -> str:
+    """The hidden sibling of the table: same file system, seen by no reader of the table."""
+    parent, slash, name = table_root.rpartition("/")
+    return f"{parent}{slash}.{name}.txsink"
+
+
+def staged_directory(writer: str, run: str, epoch: int) -> str:
+    """Where the files of one transaction are staged, relative to the staging root."""
+    return f"{run_directory(writer, run)}/{epoch}"
+
+
+def writer_directory(writer: str) -> str:
+    """Where a writer stages, relative to the staging root."""
+    # A leading dot is escaped too: names such as `..` must stay names.
+    return f"%2E{escape(writer[1:])}" if writer.startswith(".") else escape(writer)
+
+
+def run_directory(writer: str, run: str) -> str:
+    """Where one run of a writer stages, relative to the staging root."""
+    return f"{writer_directory(writer)}/{writer_directory(run)}"
+
+
+def parse_staged(path: str) -> StagedName | None:
+    """The inverse of `staged_directory` plus a data path; None for a path txsink did not make."""
+    writer, _, rest = path.partition("/")
+    run, _, rest = rest.partition("/")
+    epoch, _, data = rest.partition("/")
+    if not (writer and run and _EPOCH.fullmatch(epoch)) or not is_data_path(data):
+        return None
+    name = StagedName(unescape(writer), unescape(run), int(epoch), data)
+    same = path == f"{staged_directory(name.writer, name.run, name.epoch)}/{data}"
+    return name if same else None
+
+
+def is_data_path(path: str) -> bool:
+    """Whether `path` is a relative data path that stays under its root."""
+    *directories, name = path.split("/")
+    return _DATA_NAME.fullmatch(name) is not None and all(map(_is_partition, directories))
+
+
+def escape(text: str) -> str:
+    """Percent-escape exactly what Spark escapes in a partition path."""
+    if _ESCAPED.isdisjoint(text):
+        return text
+    return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
+
+
+def unescape(text: str) -> str:
+    """The inverse of `escape`."""
+    if "%" not in text:
+        return text
+    return re.sub("%([0-9A-Fa-f]{2})", lambda match: chr(int(match[1], 16)), text)
+
+
+def name_problem(text: str) -> str | None:
+    """Why `text` cannot be the name of a writer or a run; None when it can."""
+    if not text:
+        return "it is empty"
+    if "\x00" in text:
+        return "it holds a NUL character"
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        return "it holds half of a character (a lone surrogate)"
+    if len(writer_directory(text).encode()) > NAME_BYTES_MAX:
+        return f"it is longer than {NAME_BYTES_MAX} bytes once escaped"
+    return None
+
+
+def _is_partition(part: str) -> bool:
+    """Whether `partition_directory` makes this directory, of a column that a table may have."""
+    column, _, value = part.partition("=")
+    is_named = column != "" and value != "" and not column.startswith((".", "_")) and "\x00" not in part
+    return is_named and part == f"{escape(unescape(column))}={escape(unescape(value))}"

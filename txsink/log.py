@@ -1,0 +1,351 @@
+"""The commit log over a store: read it, follow it, append to it.
+
+Promises: an append creates exactly the slot after the newest entry, after every entry before it was read, and is
+durable when it returns; a lost race is decided again on what the winner wrote; a torn, empty or missing entry is
+an error and never "no entry" (I13). Opening reads the hint, one entry and the few entries after it, however long
+the log. Summaries, segments and the hint are written by `maintain`, after commits, and can all be made again.
+Relies on: `Store.put_if_absent`; `state.fold`, which refuses an entry that may not stand where it stands.
+Does not promise: thread safety (a sink has one lock), nor anything about Parquet data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txsink import entry as entries
+from txsink import layout, segment
+from txsink.entry import Abort, AnyEntry, Commit, Prepare
+from txsink.errors import (
+    CorruptError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    TxsinkError,
+    UnavailableError,
+)
+from txsink.segment import BLOCK, Fact
+from txsink.state import State, decode, encode, fold
+from txsink.store import Store
+
+HINT_EVERY = 16
+APPEND_TRIES = 200
+UNKNOWN_TRIES = 5
+SEGMENT_BYTES_MAX = 1 << 30
+
+Slot: TypeAlias = dict[str, Any]
+Make: TypeAlias = Callable[[State, Slot], AnyEntry | None]
+
+
+class Stamps(NamedTuple):
+    """Where time and chance come from."""
+
+    now_ms: Callable[[], int]
+    new_id: Callable[[], str]
+    pause: Callable[[int], None]
+
+
+class Log:
+    """The log of the table at `root`."""
+
+    def __init__(self, store: Store, root: str, stamps: Stamps) -> None:
+        self.store = store
+        self.root = root
+        self.stamps = stamps
+        self.state = State()
+        self._recent: dict[int, AnyEntry] = {}  # entries no segment holds yet, and pending ones
+        self._due: State | None = None
+        self._hinted = -1
+        self._ensured: set[tuple[int, int]] = set()
+        self._live: tuple[int, dict[str, Fact]] = (-1, {})
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a table."""
+        return self.state.version >= 0
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def load(self) -> State:
+        """The newest state, by way of the newest hint or summary."""
+        self._start_from(self._newest_known() or State())
+        return self.refresh()
+
+    def refresh(self) -> State:
+        """The newest state, by way of the entries appended since."""
+        while (found := self._read(self.state.version + 1)) is not None:
+            self._take(*found)
+        if not self._stands():
+            # What we know was expired while we slept: the slots after it may be gone, not unused.
+            self._reload()
+        return self.state
+
+    def entry(self, version: int) -> AnyEntry:
+        """The entry at `version`."""
+        known = self._recent.get(version)
+        if known is not None:
+            return known
+        found = self._read(version)
+        if found is not None:
+            return found[0]
+        if version < self.state.boundary:
+            raise InvalidRequestError(
+                f"read log entry {version}", f"entries below {self.state.boundary} have expired", "Name a later version"
+            )
+        raise CorruptError(
+            f"read log entry {version}", "it is missing", "Restore it from a copy; nothing was changed", version=version
+        )
+
+    def prepare_entry(self, version: int) -> Prepare:
+        """The prepare entry at `version`."""
+        found = self.entry(version)
+        if not isinstance(found, Prepare):
+            raise CorruptError(f"read log entry {version}", "it is no prepare entry", "Inspect the log")
+        return found
+
+    def entries(self, first: int, last: int) -> Iterator[AnyEntry]:
+        """The entries `first` to `last`."""
+        return (self.entry(version) for version in range(first, last + 1))
+
+    def facts(self) -> pa.Table:
+        """All facts up to the newest entry known."""
+        try:
+            return self._all_facts()
+        except InvalidRequestError:
+            # A segment was merged and its parts expired under us: the newest state names the merged one.
+            self.load()
+            return self._all_facts()
+
+    def live(self) -> dict[str, Fact]:
+        """The files of the newest state known, by path, in the order they were committed."""
+        version, found = self._live
+        if version > self.state.version or version < (self.state.version + 1) // BLOCK * BLOCK - 1:
+            new = segment.rows_of(self.facts())
+            found = {}
+        else:
+            new = self._facts_of(version + 1, self.state.version)
+        for fact in new:
+            if fact.kind == "add":
+                found[fact.path or ""] = fact
+            elif fact.kind == "remove":
+                found.pop(fact.path or "", None)
+        self._live = (self.state.version, found)
+        return found
+
+    def outcomes(self, writer: str, epoch: int) -> list[Fact]:
+        """The commits and aborts of an epoch, oldest first."""
+        facts = self.facts()
+        chosen = (pc.field("writer") == writer) & (pc.field("epoch") == epoch)
+        return segment.rows_of(facts.filter(chosen & pc.field("kind").isin(["commit", "abort"])))
+
+    def removals(self, writer: str) -> list[Fact]:
+        """The files the writer's epochs removed."""
+        return segment.rows_of(self.facts().filter((pc.field("writer") == writer) & (pc.field("kind") == "remove")))
+
+    def is_retired(self, writer: str, run: str, since: int) -> bool:
+        """Whether an entry after `since` retired the run, or took the writer from it."""
+        if since >= (self.state.version + 1) // BLOCK * BLOCK - 1:
+            found = self._facts_of(since + 1, self.state.version)
+        else:
+            found = segment.rows_of(self.facts().filter(pc.field("kind").isin(["claim", "retire"])))
+        holder = self.state.writers.get(writer)
+        return any(
+            fact.writer == writer and fact.run == run and (fact.kind == "retire" or holder is None or holder.run != run)
+            for fact in found
+            if fact.kind in {"claim", "retire"}
+        )
+
+    # -- appending ------------------------------------------------------------------------------------
+
+    def append(self, make: Make) -> AnyEntry | None:
+        """Append what `make` says for the newest state; None when it says that nothing is to be appended."""
+        for attempt in range(APPEND_TRIES):
+            write_id = self.stamps.new_id()
+            slot = {
+                "format": entries.FORMAT,
+                "version": self.state.version + 1,
+                "time_ms": self.stamps.now_ms(),
+                "write_id": write_id,
+                "previous": self.state.digest,
+            }
+            entry = make(self.state, slot)
+            if entry is None:
+                return None
+            data = _encoded(entry)
+            if self._put(entry.version, data, write_id):
+                # ORDER: the entry before looked at again before the append counts, else a stalled writer uses a
+                # slot twice that had expired: entries are deleted oldest first, so its neighbour went before (I7).
+                if self._stands():
+                    self._take(entry, entries.digest(data))
+                    return entry
+                self._reload()
+            else:
+                self.refresh()
+            self.stamps.pause(attempt)
+        raise UnavailableError(
+            f"append to the log of {self.root}", f"{APPEND_TRIES} other appends came first", "Retry with fewer writers"
+        )
+
+    def settle(self) -> None:
+        """Make the entries read so far durable, also those of a process that died before it could."""
+        self.store.settle([self._at(layout.entry_path(self.state.version))])
+
+    # -- off the commit path --------------------------------------------------------------------------
+
+    def maintain(self) -> None:
+        """Write what makes reading cheap: segments, summary, hint. Nothing depends on its success."""
+        with suppress(TxsinkError):
+            if self._due is not None:
+                self.summarise(self._due)
+            if self.state.version - self._hinted >= HINT_EVERY or self._due is not None:
+                self._write_hint()
+            self._due = None
+
+    def summarise(self, state: State) -> None:
+        """Make the segments below `state` and then the summary that counts on them."""
+        self.ensure_segments(state.version)
+        path = self._at(layout.summary_path(state.version))
+        self.store.put_if_absent(path, encode(state), self.stamps.new_id())
+        covered = (self.state.version + 1) // BLOCK * BLOCK
+        needed = {pending.prepared for pending in (*self.state.pending, *self.state.aborting)}
+        self._recent = {at: kept for at, kept in self._recent.items() if at >= covered or at in needed}
+
+    def ensure_segments(self, version: int | None = None) -> None:
+        """Make the segments that a reader at `version` (the newest, if None) reads."""
+        for first, last in segment.ranges((self.state.version if version is None else version) + 1):
+            self._ensure(first, last)
+
+    def summaries(self) -> list[int]:
+        """The versions that have a summary."""
+        names = self.store.list(self._at(layout.STATE_DIRECTORY))
+        return sorted(version for name in names if (version := layout.parse_version(name)) is not None)
+
+    def summary(self, version: int) -> State | None:
+        """The summary at `version`; None when there is none, or a damaged one."""
+        data = self.store.read(self._at(layout.summary_path(version)), entries.ENTRY_BYTES_MAX)
+        return decode(data) if data else None
+
+    # -- pieces ---------------------------------------------------------------------------------------
+
+    def _at(self, path: str) -> str:
+        return f"{self.root}/{path}"
+
+    def _read(self, version: int) -> tuple[AnyEntry, str] | None:
+        data = self.store.read(self._at(layout.entry_path(version)), entries.ENTRY_BYTES_MAX)
+        return None if data is None else (entries.decode(data, version), entries.digest(data))
+
+    def _take(self, entry: AnyEntry, digest: str) -> None:
+        self.state = fold(self.state, entry, digest)
+        self._recent[entry.version] = entry
+        if entry.version % BLOCK == BLOCK - 1:
+            self._due = self.state
+
+    def _start_from(self, state: State) -> None:
+        self.state = state
+        self._hinted = state.version
+        self._recent = {}
+        self._due = None
+
+    def _newest_known(self) -> State | None:
+        """The newest of hint and summaries that agrees with the log."""
+        data = self.store.read(self._at(layout.HEAD_PATH), entries.ENTRY_BYTES_MAX)
+        hint = decode(data) if data else None
+        found = None if hint is None else self._digest_at(hint.version)
+        if hint is not None and found == hint.digest:
+            return hint
+        summaries = (self.summary(version) for version in reversed(self.summaries()))
+        known = next((one for one in summaries if one and self._digest_at(one.version) == one.digest), None)
+        if hint is not None and found is None and (known is None or known.version < hint.version):
+            raise CorruptError(
+                f"read log entry {hint.version} of {self.root}",
+                "it is missing, yet it had been read before",
+                f"Restore it from a copy, or delete {layout.HEAD_PATH} to accept the shorter log",
+                version=hint.version,
+            )
+        return known
+
+    def _stands(self) -> bool:
+        """Whether the newest entry we know is still the one in its slot."""
+        return self.state.version < 0 or self._digest_at(self.state.version) == self.state.digest
+
+    def _digest_at(self, version: int) -> str | None:
+        found = self.store.tail(self._at(layout.entry_path(version)), entries.DIGEST_TAIL_BYTES)
+        return None if found is None else entries.digest(found.data)
+
+    def _reload(self) -> None:
+        known = self._newest_known()
+        if known is None or known.version <= self.state.version:
+            raise CorruptError(
+                f"read the log of {self.root}",
+                f"entry {self.state.version} is gone or altered, and no later summary tells what it said",
+                "Restore the log from a copy",
+                version=self.state.version,
+            )
+        self._start_from(known)
+        self.refresh()
+
+    def _put(self, version: int, data: bytes, write_id: str) -> bool:
+        """Whether the slot holds our entry."""
+        path = self._at(layout.entry_path(version))
+        for attempt in range(UNKNOWN_TRIES):
+            created = self.store.put_if_absent(path, data, write_id)
+            if created:
+                return True
+            found = self.store.read(path, entries.ENTRY_BYTES_MAX)
+            if found == data:
+                self.store.settle([path])
+                return True
+            if created is False or found is not None:
+                return False
+            self.stamps.pause(attempt)
+        raise OutcomeUnknownError(
+            f"append log entry {version}", f"the store did not say {UNKNOWN_TRIES} times", "Open the writer again"
+        )
+
+    def _write_hint(self) -> None:
+        self.store.put_hint(self._at(layout.HEAD_PATH), encode(self.state), self.stamps.new_id())
+        self._hinted = self.state.version
+
+    def _facts_of(self, first: int, last: int) -> list[Fact]:
+        rows: list[Fact] = []
+        for entry in self.entries(first, last):
+            resolves = isinstance(entry, Commit | Abort)
+            rows += segment.facts(entry, self.prepare_entry(entry.prepared) if resolves else None)
+        return rows
+
+    def _all_facts(self) -> pa.Table:
+        parts = [self._segment(first, last) for first, last in segment.ranges(self.state.version + 1)]
+        covered = (self.state.version + 1) // BLOCK * BLOCK
+        return pa.concat_tables([*parts, segment.table(self._facts_of(covered, self.state.version))])
+
+    def _segment(self, first: int, last: int) -> pa.Table:
+        """The facts of a range: its segment, else what the segment is made of."""
+        path = self._at(layout.segment_path(first, last))
+        data = self.store.read(path, SEGMENT_BYTES_MAX)
+        if data is not None:
+            return segment.decode(data, path)
+        parts = [self._segment(*child) for child in segment.children(first, last)]
+        return pa.concat_tables(parts) if parts else segment.table(self._facts_of(first, last))
+
+    def _ensure(self, first: int, last: int) -> None:
+        if (first, last) in self._ensured:
+            return
+        path = self._at(layout.segment_path(first, last))
+        if self.store.tail(path, 0) is None:
+            body = segment.encode(self._segment(first, last))
+            self.store.put_if_absent(path, body, self.stamps.new_id())
+        self._ensured.add((first, last))
+
+
+def _encoded(entry: AnyEntry) -> bytes:
+    data = entries.encode(entry)
+    if len(data) > entries.ENTRY_BYTES_MAX:
+        raise InvalidRequestError(
+            f"append log entry {entry.version}",
+            f"it would be {len(data)} bytes, at most {entries.ENTRY_BYTES_MAX} are read back",
+            "Write fewer files per epoch (a larger target_file_bytes) or less metadata",
+        )
+    return data

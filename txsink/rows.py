@@ -1,0 +1,158 @@
+"""Whatever a caller passes to `write`, as a stream of Arrow tables.
+
+Promises: a stream is taken batch by batch; names and types are as the caller gave them; Python values take the
+type the table already has for their column; what is no tabular data is InvalidRequestError saying what is accepted.
+Relies on: the Arrow C data interface; pandas and polars only where the caller has imported them.
+Does not promise: that the tables outlive the caller's next step. Where their memory may change under us
+(pandas and numpy lend it), `is_borrowed` says so.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from txsink.errors import InvalidRequestError
+
+_ROWS_PER_TABLE = 10_000
+_ACCEPTED = (
+    "Pass an Arrow table, batch or reader, a pyarrow dataset, a pandas or polars frame, any object with "
+    "__arrow_c_stream__ or __arrow_c_array__, a list of dicts, a dict of lists, or an iterable of these"
+)
+
+
+class Rows(NamedTuple):
+    """A table, and whether its memory is on loan from something mutable."""
+
+    table: pa.Table
+    is_borrowed: bool = False
+
+
+def tables_of(data: object, known: Callable[[], pa.Schema], what: str) -> Iterator[Rows]:
+    """The rows of `data`. `known()`: the columns the table has at that moment."""
+    if isinstance(data, pa.Table):
+        yield Rows(data)
+    elif isinstance(data, pa.RecordBatch):
+        yield Rows(pa.Table.from_batches([data]))
+    elif isinstance(data, Mapping):
+        yield Rows(_from_columns(data, known(), what), is_borrowed=True)
+    elif _is_a(data, "pandas", "DataFrame"):
+        yield Rows(_from_pandas(data, what), is_borrowed=True)
+    elif (reader := _reader_of(data, what)) is not None:
+        # An empty table first: a stream without batches still has columns.
+        yield Rows(reader.schema.empty_table())
+        for batch in reader:
+            yield Rows(pa.Table.from_batches([batch]))
+    elif isinstance(data, Iterable) and not isinstance(data, (str, bytes, bytearray, memoryview)):
+        yield from _from_items(data, known, what)
+    else:
+        raise _refused(data, what)
+
+
+def _reader_of(data: Any, what: str) -> pa.RecordBatchReader | None:
+    """A reader over anything that speaks Arrow; None for what does not."""
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if _is_a(data, "pyarrow.dataset", "Dataset"):
+        data = data.scanner()
+    if _is_a(data, "polars", "LazyFrame"):
+        data = data.collect()
+    reader: pa.RecordBatchReader
+    if _is_a(data, "pyarrow.dataset", "Scanner"):
+        reader = _checked(data.to_reader, data, what)
+    elif hasattr(data, "__arrow_c_stream__"):
+        reader = _checked(lambda: pa.RecordBatchReader.from_stream(data), data, what)
+    elif hasattr(data, "__arrow_c_array__"):
+        batch = _checked(lambda: pa.record_batch(data), data, what)
+        reader = pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    else:
+        return None
+    return reader
+
+
+def _from_items(items: Iterable[Any], known: Callable[[], pa.Schema], what: str) -> Iterator[Rows]:
+    iterator = iter(items)
+    for item in iterator:
+        if isinstance(item, Mapping):
+            # A list is here already, so its types are inferred from all of it; a generator is taken piece by piece.
+            count = None if isinstance(items, (list, tuple)) else _ROWS_PER_TABLE
+            mappings = list(islice(chain([item], iterator), count))
+            yield Rows(_from_mappings(mappings, known(), what), is_borrowed=True)
+        elif isinstance(item, (list, tuple)):
+            raise _refused(item, what)
+        else:
+            yield from tables_of(item, known, what)
+
+
+def _from_mappings(rows: list[Any], known: pa.Schema, what: str) -> pa.Table:
+    names: dict[Any, None] = {}
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise _refused(row, what)
+        names.update(dict.fromkeys(row))
+    if not names:
+        raise InvalidRequestError(what, "the rows have no columns", "Name the columns in the rows")
+    return _from_columns({name: [row.get(name) for row in rows] for name in names}, known, what)
+
+
+def _from_columns(columns: Mapping[Any, Any], known: pa.Schema, what: str) -> pa.Table:
+    if wrong := [name for name in columns if not isinstance(name, str)]:
+        raise InvalidRequestError(what, f"the column name {wrong[0]!r} is no string", "Name columns with strings")
+    arrays = {name: _array(values, name, known, what) for name, values in columns.items()}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise InvalidRequestError(what, f"the columns differ in length: {lengths}", "Give each column the same length")
+    return pa.table(arrays)
+
+
+def _array(values: Any, name: str, known: pa.Schema, what: str) -> pa.ChunkedArray[Any]:
+    if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__"):
+        raise InvalidRequestError(
+            what, f"column {name!r} is a {type(values).__name__}, not a list of values", _ACCEPTED, column=name
+        )
+    try:
+        if isinstance(values, pa.ChunkedArray) or hasattr(values, "__arrow_c_stream__"):
+            return pa.chunked_array(values)
+        if isinstance(values, pa.Array) or hasattr(values, "__arrow_c_array__") or hasattr(values, "__array__"):
+            return pa.chunked_array([pa.array(values)])
+        values = list(values)
+        kind = known.field(name).type if name in known.names else pa.null()
+        return pa.chunked_array([pa.array(values, None if pa.types.is_null(kind) else kind)])
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidRequestError(
+            what, f"the values of column {name!r} are no column: {error}", "Give all of them one type", column=name
+        ) from error
+
+
+def _from_pandas(frame: Any, what: str) -> pa.Table:
+    # An index with a name is a column; the default one and what filtering leaves of it are row numbers.
+    named = any(name is not None for name in frame.index.names)
+    table: pa.Table = _checked(lambda: pa.Table.from_pandas(frame, preserve_index=named), frame, what)
+    return table.replace_schema_metadata(None)
+
+
+def _checked(make: Callable[[], Any], data: object, what: str) -> Any:
+    try:
+        return make()
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidRequestError(
+            what, f"{_name(data)} cannot be read as a table: {error}", _ACCEPTED, type=_name(data)
+        ) from error
+
+
+def _is_a(data: object, module: str, name: str) -> bool:
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(data, kind)
+
+
+def _refused(data: object, what: str) -> InvalidRequestError:
+    return InvalidRequestError(what, f"{_name(data)} is no tabular data", _ACCEPTED, type=_name(data))
+
+
+def _name(data: object) -> str:
+    kind = type(data)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

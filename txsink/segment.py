@@ -1,0 +1,163 @@
+"""Facts of log entries as rows: what readers and look-ups need of entries long gone. Pure.
+
+Promises: `facts` gives the rows of one entry; segments hold the rows of a dense range of versions, in order;
+`ranges(n)` says which segments cover the versions below `n`: O(log n) of them, each version merged O(log n) times.
+Relies on: pyarrow for the bytes, which are Parquet; equal facts may have other bytes under another pyarrow.
+Does not promise: that a segment exists. Whoever finds one missing makes it from the entries.
+
+A fact's `kind` is add or remove (a file, at the version of its commit), commit, abort (with the version of the
+prepare entry), claim or retire (a run).
+"""
+
+from __future__ import annotations
+
+import io
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from txsink.entry import Abort, AnyEntry, Claim, Commit, DataFile, Prepare
+from txsink.errors import CorruptError
+
+BLOCK = 64
+FANOUT = 8
+
+SCHEMA = pa.schema(
+    [
+        ("version", pa.int64()),
+        ("kind", pa.string()),
+        ("writer", pa.string()),
+        ("run", pa.string()),
+        ("epoch", pa.int64()),
+        ("prepared", pa.int64()),
+        ("time_ms", pa.int64()),
+        ("path", pa.string()),
+        ("bytes", pa.int64()),
+        ("digest", pa.string()),
+        ("rows", pa.int64()),
+        ("partition", pa.string()),
+    ]
+)
+
+
+class Fact(NamedTuple):
+    """One row; the last five are of add and remove."""
+
+    version: int
+    kind: str
+    writer: str
+    run: str
+    epoch: int | None
+    prepared: int | None
+    time_ms: int
+    path: str | None = None
+    bytes: int | None = None
+    digest: str | None = None
+    rows: int | None = None
+    partition: str | None = None
+
+    def file(self) -> DataFile:
+        """The data file of an add or remove."""
+        return DataFile(
+            path=self.path or "",
+            bytes=self.bytes or 0,
+            digest=self.digest or "",
+            rows=self.rows or 0,
+            partition=msgspec.json.decode(self.partition or "{}"),
+        )
+
+
+def facts(entry: AnyEntry, prepare: Prepare | None) -> list[Fact]:
+    """The rows of one entry; `prepare` is the one that a commit or abort resolves."""
+    match entry:
+        case Claim():
+            rows = [_run(entry, "retire", run) for run in entry.retires]
+            return [*rows, _run(entry, "claim", entry.run)]
+        case Prepare():
+            return [_run(entry, "claim", entry.run)] if entry.claims else []
+        case Commit() if prepare is not None:
+            removed = [_file(entry, "remove", prepare, file) for file in prepare.removes]
+            added = [_file(entry, "add", prepare, file) for file in prepare.files]
+            return [_end(entry, "commit"), *removed, *added]
+        case Abort():
+            return [_end(entry, "abort")]
+        case _:
+            return []
+
+
+def ranges(count: int) -> list[tuple[int, int]]:
+    """The segments that cover all whole blocks of the versions below `count`, oldest first."""
+    blocks, found, start = count // BLOCK, [], 0
+    size = 1
+    while size * FANOUT <= blocks:
+        size *= FANOUT
+    while size:
+        while start + size <= blocks:
+            found.append((start * BLOCK, (start + size) * BLOCK - 1))
+            start += size
+        size //= FANOUT
+    return found
+
+
+def children(first: int, last: int) -> list[tuple[int, int]]:
+    """The segments a merged one is made of; empty for a single block, which is made of entries."""
+    size = last - first + 1
+    if size == BLOCK:
+        return []
+    step = size // FANOUT
+    return [(start, start + step - 1) for start in range(first, last, step)]
+
+
+def table(rows: list[Fact]) -> pa.Table:
+    """Rows as an Arrow table."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(SCHEMA)
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], SCHEMA)
+
+
+def rows_of(facts_table: pa.Table) -> list[Fact]:
+    """The inverse of `table`."""
+    return [Fact(*row) for row in zip(*(column.to_pylist() for column in facts_table.columns), strict=True)]
+
+
+def encode(facts_table: pa.Table) -> bytes:
+    """A table of facts as the bytes of a segment."""
+    sink = io.BytesIO()
+    pq.write_table(facts_table, sink, compression="zstd", write_page_checksum=True)
+    return sink.getvalue()
+
+
+def decode(data: bytes, path: str) -> pa.Table:
+    """The facts in a segment, or CorruptError."""
+    try:
+        return pq.read_table(pa.BufferReader(data), page_checksum_verification=True).cast(SCHEMA)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptError(
+            f"read the segment {path}", str(error), "Delete it: it is made again from the log entries", path=path
+        ) from error
+
+
+def _run(entry: Claim | Prepare, kind: str, run: str) -> Fact:
+    return Fact(entry.version, kind, entry.writer, run, None, None, entry.time_ms)
+
+
+def _end(entry: Commit | Abort, kind: str) -> Fact:
+    return Fact(entry.version, kind, entry.writer, entry.run, entry.epoch, entry.prepared, entry.time_ms)
+
+
+def _file(entry: Commit, kind: str, prepare: Prepare, file: DataFile) -> Fact:
+    return Fact(
+        version=entry.version,
+        kind=kind,
+        writer=entry.writer,
+        run=prepare.run,
+        epoch=entry.epoch,
+        prepared=entry.prepared,
+        time_ms=entry.time_ms,
+        path=file.path,
+        bytes=file.bytes,
+        digest=file.digest,
+        rows=file.rows,
+        partition=msgspec.json.encode(file.partition).decode(),
+    )

@@ -1,0 +1,211 @@
+"""The door: open a writer, write once. Wires the parts; owns clock, ids and chance.
+
+Promises: what README promises of `write` and `open_writer`; an option nobody knows is refused with a suggestion.
+Relies on: the modules it wires. Every rule about when what may happen stands there.
+Does not promise: two live runs of one writer. The newer one wins and the older one gets FencedError.
+"""
+
+from __future__ import annotations
+
+import difflib
+import posixpath
+import random
+import time
+import uuid
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from txsink import layout, recovery, transaction
+from txsink.entry import Create
+from txsink.errors import InvalidRequestError
+from txsink.log import Log, Slot, Stamps
+from txsink.publish import RenamePublisher
+from txsink.stage import StageOptions
+from txsink.state import State
+from txsink.store import Store, open_store
+from txsink.transaction import Run
+from txsink.txn import Result, Settings
+from txsink.writer import Sink
+
+BEGIN_OPTIONS = ("mode", "partition_overwrite", "metadata", "parts")
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What `open_writer` takes besides the staging options.
+
+    `run`: an id of your own that names this process's life; `recover`: False leaves pending epochs to
+    `Sink.recover`; `staging_path`: another place for staged files, on the table's file system.
+    """
+
+    partition_by: tuple[str, ...] | None = None
+    merge_schema: bool = False
+    staging_path: str | None = None
+    storage_options: dict[str, object] = {}
+    run: str | None = None
+    recover: bool = True
+    layout: Literal["parquet"] = "parquet"
+
+
+def write(path: str, data: object, *, writer: str, epoch: int, **options: Any) -> Result:
+    """Write one epoch in one call. Calling it again with the same writer and epoch writes nothing.
+
+    `options`: those of `open_writer` and of `Sink.begin`.
+    """
+    of_begin = {name: options.pop(name) for name in BEGIN_OPTIONS if name in options}
+    store = open_store(path, options.get("storage_options"))
+    with open_sink(store, stamps(), path, writer, options, is_one_shot=True) as sink:
+        txn = sink.begin(epoch, **of_begin)
+        with txn:
+            txn.write(data)
+        return txn.result()
+
+
+def open_writer(path: str, writer: str, **options: Any) -> Sink:
+    """Claim the writer's name, finish or drop what its last run left, and be ready to write.
+
+    `options`: the fields of `Options` and of `StageOptions`.
+    """
+    store = open_store(path, options.get("storage_options"))
+    return open_sink(store, stamps(), path, writer, options)
+
+
+def stamps() -> Stamps:
+    """The real clock, real ids, real pauses."""
+    return Stamps(now_ms=_now_ms, new_id=new_id, pause=_pause)
+
+
+def new_id() -> str:
+    """A name nobody else has."""
+    return uuid.uuid4().hex
+
+
+def open_sink(
+    store: Store, parts: Stamps, path: str, writer: str, options: dict[str, Any], *, is_one_shot: bool = False
+) -> Sink:
+    """`open_writer` over a given store, clock and ids. A one-shot writer claims with its first prepare entry."""
+    chosen, stage = _options(path, options)
+    run = chosen.run if chosen.run is not None else parts.new_id()
+    for name in (writer, run):
+        _require_name(path, name)
+    root = store.resolve(path)
+    log = Log(store, root, parts)
+    log.load()
+    staging_root = _create(log, chosen) if not log.exists else _known(log, chosen)
+    # ORDER: staged listed before the log is read again, else a file staged and prepared in between counts as an
+    # orphan (I8).
+    names = recovery.staged_names(store, staging_root, writer)
+    opened = log.refresh()
+    identity = Run(writer, run, -1 if chosen.run is not None else opened.version)
+    settings = Settings(path, chosen.storage_options, staging_root, chosen.merge_schema, stage)
+    sink = Sink(log, identity, RenamePublisher(store, root, staging_root), settings)
+    left = [name for name in names if name.run != run]
+    unfinished = [item for item in (*opened.pending, *opened.aborting) if item.writer == writer]
+    if not is_one_shot or left or unfinished:
+        transaction.claim(log, identity)
+        if chosen.recover:
+            sink.recovered = recovery.recover(log, identity, sink.publisher)
+        recovery.sweep(log, identity, staging_root, left)
+    return sink
+
+
+def staging_root_of(root: str, staging: str | None) -> str:
+    """Where a table's transactions are staged."""
+    return layout.default_staging_root(root) if staging is None else posixpath.normpath(f"{root}/{staging}")
+
+
+def _create(log: Log, chosen: Options) -> str:
+    staging = None
+    if chosen.staging_path is not None:
+        staging = posixpath.relpath(log.store.resolve(chosen.staging_path), log.root)
+    staging_root = staging_root_of(log.root, staging)
+    if staging_root == log.root or staging_root.startswith(f"{log.root}/"):
+        raise InvalidRequestError(
+            f"create {log.root}",
+            f"the staging root {staging_root} lies in the table",
+            "Name one outside: readers look in",
+        )
+    if not log.store.same_place(log.root, staging_root):
+        raise InvalidRequestError(
+            f"create {log.root}",
+            f"its staging root {staging_root} lies on another file system, so files cannot be moved into the table",
+            "Give a staging_path on the file system of the table",
+        )
+
+    def make(state: State, slot: Slot) -> Create | None:
+        if state.version >= 0:
+            return None
+        return Create(
+            **slot,
+            table_id=log.stamps.new_id(),
+            layout=chosen.layout,
+            partition_columns=chosen.partition_by or (),
+            staging=staging,
+        )
+
+    _require_columns(log.root, chosen.partition_by or ())
+    log.append(make)
+    return _known(log, chosen)
+
+
+def _known(log: Log, chosen: Options) -> str:
+    """The staging root of a table that exists, when the options agree with the table."""
+    found = log.state.partition_columns
+    if chosen.partition_by is not None and chosen.partition_by != found:
+        raise InvalidRequestError(
+            f"open {log.root}",
+            f"it is partitioned by {list(found)}, not by {list(chosen.partition_by)}",
+            "Leave partition_by out, or write another table",
+        )
+    staging_root = staging_root_of(log.root, log.state.staging)
+    if chosen.staging_path is not None and log.store.resolve(chosen.staging_path) != staging_root:
+        raise InvalidRequestError(
+            f"open {log.root}", f"its staging root is {staging_root}, set when it was created", "Leave staging_path out"
+        )
+    return staging_root
+
+
+def _require_columns(root: str, columns: tuple[str, ...]) -> None:
+    for column in columns:
+        if not column or column.startswith(("_", ".")) or columns.count(column) > 1:
+            raise InvalidRequestError(
+                f"create {root}",
+                f"the partition column {column!r} is empty, given twice, or begins with '_' or '.'",
+                "Partition by other columns: readers hide such directories",
+            )
+
+
+def _require_name(path: str, name: str) -> None:
+    problem = layout.name_problem(name) if isinstance(name, str) else "it is no string"
+    if problem is not None:
+        raise InvalidRequestError(f"open {path}", f"the name {name!r} cannot be used: {problem}", "Give another name")
+
+
+def _options(path: str, given: dict[str, Any]) -> tuple[Options, StageOptions]:
+    own, stage = (tuple(kind.__struct_fields__) for kind in (Options, StageOptions))
+    for name in given:
+        if name not in (*own, *stage):
+            near = difflib.get_close_matches(name, [*own, *stage, *BEGIN_OPTIONS], 1)
+            known = ", ".join(sorted([*own, *stage]))
+            hint = f"Did you mean {near[0]!r}?" if near else f"Known options: {known}"
+            raise InvalidRequestError(f"open {path}", f"unknown option {name!r}", hint.rstrip("."))
+    chosen = {name: value for name, value in given.items() if name in own}
+    by = chosen.get("partition_by")
+    if isinstance(by, str):
+        chosen["partition_by"] = (by,)
+    elif isinstance(by, Iterable):
+        chosen["partition_by"] = tuple(by)
+    try:
+        options = msgspec.convert(chosen, Options)
+    except msgspec.ValidationError as error:
+        raise InvalidRequestError(f"open {path}", str(error), "Give the option a value of that type") from error
+    return options, StageOptions.of(**{name: value for name, value in given.items() if name in stage})
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _pause(attempt: int) -> None:
+    time.sleep(random.random() * min(0.1, 0.001 * 2 ** min(attempt, 10)))  # noqa: S311 -- jitter, not a secret

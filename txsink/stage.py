@@ -1,0 +1,397 @@
+"""Rows -> staged Parquet files, buffered and split by partition. Knows no log.
+
+Promises: a file that `finish` names is durable under its staged name, holds the rows that were written and has the
+recorded identity; a failed write leaves nothing once `discard` is called; memory is bounded however much is written,
+as long as the batches that come in are; types are those of `schema.storable`.
+Relies on: `parquet` for one file; the store's `create`, whose Output makes bytes durable at `seal`.
+Does not promise: durable *names* (prepare settles them), the order of rows (those of one partition keep theirs), or
+exact sizes: a file ends with the row group whose end comes closest to `target_file_bytes`.
+
+How rows travel: write -> `tables_of` -> pieces -> `conform` -> buffer -> row groups -> files. Without partition
+columns the buffer holds less than a row group. With them it holds two row groups' bytes over all partitions; when it
+is full, the largest partitions are written until half of it is free: few rows wait long, and row groups stay large.
+
+Columns that hold only nulls so far have no type: they are columns of the table, but stand in no file, because Spark
+reads them as integers and then fails on the files whose values have a type.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txsink import layout, schema
+from txsink.entry import Column, Count, DataFile
+from txsink.errors import InvalidRequestError
+from txsink.parquet import Identity, ParquetOutput, identity, verify
+from txsink.rows import tables_of
+from txsink.store import Output, Store
+
+__all__ = ["EpochStager", "Identity", "StageOptions", "StagedFile", "identity", "verify"]
+
+_COMPRESSIONS = ("gzip", "lz4", "none", "snappy", "zstd")  # what Spark reads without another jar
+_SMALL_TABLES_MAX = 256
+_BUFFERED_GROUPS = 2  # row groups' bytes in the buffer of a partitioned write
+_BUFFERED_ROWS = 8  # and row groups' rows, for the rows that hold next to no bytes
+
+
+class StageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How files are written."""
+
+    compression: str = "zstd"
+    compression_level: int | None = None
+    target_file_bytes: int = 256 << 20
+    row_group_rows: int = 1 << 20
+    row_group_bytes: int = 128 << 20
+    open_partitions_max: int = 64
+
+    def __post_init__(self) -> None:
+        if self.compression not in _COMPRESSIONS:
+            near = difflib.get_close_matches(self.compression, _COMPRESSIONS, 1)
+            hint = f"; did you mean {near[0]!r}" if near else ""
+            raise _bad_option(f"compression {self.compression!r} is not known{hint}", f"Use one of {_COMPRESSIONS}")
+        if self.compression_level is not None:
+            self._check_level(self.compression_level)
+        for name in ("target_file_bytes", "row_group_rows", "row_group_bytes", "open_partitions_max"):
+            if getattr(self, name) < 1:
+                raise _bad_option(f"{name} is {getattr(self, name)}", "Use a number from 1 on")
+
+    def _check_level(self, level: int) -> None:
+        if self.compression not in {"gzip", "zstd"}:
+            raise _bad_option(f"{self.compression} has no levels", "Drop compression_level, or use zstd or gzip")
+        codec: Any = self.compression
+        least, most = pa.Codec.minimum_compression_level(codec), pa.Codec.maximum_compression_level(codec)
+        if not least <= level <= most:
+            raise _bad_option(f"compression_level is {level}", f"Use {least} to {most} for {self.compression}")
+
+    @classmethod
+    def of(cls, **options: Any) -> StageOptions:
+        """Options by name; numbers may be given as text."""
+        for name in options:
+            if name not in cls.__struct_fields__:
+                near = difflib.get_close_matches(name, cls.__struct_fields__, 1)
+                hint = f"; did you mean {near[0]!r}" if near else ""
+                raise _bad_option(f"unknown option {name!r}{hint}", f"Use one of {cls.__struct_fields__}")
+        try:
+            return msgspec.convert(options, cls, strict=False)
+        except msgspec.ValidationError as error:
+            if isinstance(error.__cause__, InvalidRequestError):
+                raise error.__cause__ from None
+            raise _bad_option(str(error), "Give the option a value of that type") from error
+
+
+class StagedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the coordinator needs to know of one staged file. JSON-able; checked when it comes back."""
+
+    writer: str
+    run: str
+    epoch: Count
+    file: DataFile
+    columns: tuple[Column, ...]
+    stamp: Annotated[str, msgspec.Meta(max_length=255)]
+    part: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in (self.writer, self.run):
+            if problem := layout.name_problem(name):
+                message = f"the name {name!r} cannot be: {problem}"
+                raise ValueError(message)
+        if self.file.partition != layout.parse_partitions(self.file.path):
+            message = f"the partition values are not those of the path {self.file.path!r}"
+            raise ValueError(message)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain builtins, for JSON or any other carrier."""
+        return msgspec.to_builtins(self)
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> StagedFile:
+        """The inverse of `to_dict`, believing nothing."""
+        try:
+            return msgspec.convert(record, cls)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise InvalidRequestError(
+                "read the record of a staged file", str(error), "Pass on what the stager returned, unchanged"
+            ) from error
+
+
+class _Group(NamedTuple):
+    """The rows of one partition within a sorted table."""
+
+    values: tuple[str | None, ...]
+    start: int
+    rows: int
+
+
+class EpochStager:
+    """Stages what one part of one epoch writes: `write` as often as needed, then `finish` or `discard`."""
+
+    def __init__(
+        self,
+        store: Store,
+        staging_root: str,
+        *,
+        writer: str,
+        run: str,
+        epoch: int,
+        partition_columns: tuple[str, ...],
+        columns: tuple[Column, ...],
+        merge_schema: bool,
+        options: StageOptions,
+        new_id: Callable[[], str],
+        part: str | None = None,
+    ) -> None:
+        self._what = f"stage epoch {epoch} of {writer!r}"
+        for name in (writer, run):
+            if problem := layout.name_problem(name):
+                raise InvalidRequestError(self._what, f"the name {name!r} cannot be: {problem}", "Use another name")
+        if type(epoch) is not int or not 0 <= epoch <= layout.VERSION_MAX:
+            raise InvalidRequestError(
+                self._what, "the epoch is no integer from 0 to 2^63 - 1", "Number epochs from 0", epoch=epoch
+            )
+        self._store = store
+        self._directory = f"{staging_root}/{layout.staged_directory(writer, run, epoch)}"
+        self._names = (writer, run, epoch)
+        self._part = part
+        self._partition_columns = partition_columns
+        self._merge_schema = merge_schema
+        self._options = options
+        self._new_id = new_id
+        self._closed = ""  # why nothing more can be written
+        self._rows = 0
+        self._given: pa.Schema | None = None  # of the last data that came in
+        self._know(columns, schema.schema_of(columns))
+        self._buffer: list[pa.Table] = []
+        self._small = 0  # how many tables at the end of the buffer came in small
+        self._buffered_rows = self._buffered_bytes = 0
+        self._sequence = 0
+        self._open: dict[str, ParquetOutput] = {}  # by partition directory, the last used last
+        self._outputs: list[Output] = []
+        self._sealed: list[tuple[DataFile, str]] = []
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The table's columns, with those that this epoch's data brought."""
+        return self._columns
+
+    def write(self, data: object) -> int:
+        """Take rows of any kind `rows.tables_of` knows; returns how many."""
+        self._require_open()
+        before = self._rows
+        try:
+            for rows in tables_of(data, lambda: self._target, self._what):
+                for piece in _pieces(rows.table, self._options.row_group_bytes):
+                    self._take(self._conformed(piece), is_borrowed=rows.is_borrowed)
+        except BaseException as error:
+            if self._rows != before:
+                # Some rows of the call are in, some are not: only a fresh start gives the epoch its content.
+                self._closed = f"an earlier write failed half-way ({error})"
+            raise
+        return self._rows - before
+
+    def finish(self) -> list[StagedFile]:
+        """Write what is buffered, make all files durable; their records, sorted by path."""
+        if self._closed != "it is finished":
+            self._require_open()
+            self._closed = "finishing it failed"
+            self._drain(is_last=True)
+            for directory in list(self._open):
+                self._seal(directory)
+            self._closed = "it is finished"
+        records = [StagedFile(*self._names, file, self._columns, stamp, self._part) for file, stamp in self._sealed]
+        return sorted(records, key=lambda record: record.file.path)
+
+    def discard(self) -> None:
+        """Delete everything this stager made; never raises."""
+        self._closed = "it was discarded"
+        self._buffer = []
+        for file in self._open.values():
+            file.abandon()
+        for output in self._outputs:
+            output.discard()
+        self._open, self._sealed = {}, []
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise InvalidRequestError(self._what, f"nothing can be written: {self._closed}", "Begin the epoch again")
+
+    # -- columns --------------------------------------------------------------------------------------
+
+    def _know(self, columns: tuple[Column, ...], target: pa.Schema) -> None:
+        self._columns = columns
+        self._target = target
+        self._path_columns = [name for name in target.names if name in self._partition_columns]
+        named = [name for name in target.names if name not in self._partition_columns]
+        typed = [name for name in named if not pa.types.is_null(target.field(name).type)]
+        self._file_columns = typed or named  # a file needs a column
+
+    def _conformed(self, table: pa.Table) -> pa.Table:
+        if self._given is not None and table.schema.equals(self._given):
+            return schema.conform(table, self._target, self._what)
+        stored = schema.storable(table.schema, self._what)
+        new = schema.columns_of(stored)
+        columns = schema.merge(self._columns, new, merge_schema=self._merge_schema, what=self._what)
+        # Against the data, not the table: a partition column that is not there is a mistake, no column of nulls.
+        for names in (stored, target := schema.schema_of(columns)):
+            schema.check_partition_columns(self._partition_columns, names, self._what)
+        conformed = schema.conform(table, target, self._what)
+        if columns != self._columns:
+            # A file has one schema: files begun under the old one end here.
+            for directory in list(self._open):
+                self._seal(directory)
+            self._know(columns, target)
+            self._buffer = [schema.conform(waiting, target) for waiting in self._buffer]
+        self._given = table.schema
+        return conformed
+
+    # -- buffer ---------------------------------------------------------------------------------------
+
+    def _take(self, table: pa.Table, *, is_borrowed: bool) -> None:
+        if not table.num_rows:
+            return
+        self._rows += table.num_rows
+        self._buffer.append(table)
+        self._buffered_rows += table.num_rows
+        self._buffered_bytes += table.nbytes
+        self._small += 1
+        options = self._options
+        if self._partition_columns:
+            is_full = (
+                self._buffered_bytes >= _BUFFERED_GROUPS * options.row_group_bytes
+                or self._buffered_rows >= _BUFFERED_ROWS * options.row_group_rows
+            )
+        else:
+            group_bytes = min(options.row_group_bytes, options.target_file_bytes)
+            is_full = self._buffered_bytes >= group_bytes or self._buffered_rows >= options.row_group_rows
+        if is_full:
+            self._drain(is_last=False)
+        elif self._small >= _SMALL_TABLES_MAX:
+            # Arrow pads each array: thousands of tiny tables take far more memory than their bytes say.
+            self._buffer[-self._small :] = [_copied(pa.concat_tables(self._buffer[-self._small :]))]
+            self._small = 0
+        elif is_borrowed:
+            self._buffer[-1] = _copied(self._buffer[-1])
+        if is_full and is_borrowed and self._buffer:
+            self._buffer[-1] = _copied(self._buffer[-1])
+
+    def _drain(self, *, is_last: bool) -> None:
+        """Write what makes whole row groups; all there is when `is_last`."""
+        if not self._buffer:
+            return
+        table = pa.concat_tables(self._buffer)
+        if self._partition_columns:
+            rest = self._drain_partitions(table, is_last=is_last)
+        else:
+            group_rows = self._group_rows(table)
+            whole = table.num_rows if is_last else table.num_rows // group_rows * group_rows
+            self._write((), table.slice(0, whole))
+            rest = table.slice(whole)
+        self._buffer = [rest] if rest.num_rows else []
+        self._small = 0
+        self._buffered_rows, self._buffered_bytes = rest.num_rows, rest.nbytes
+
+    def _drain_partitions(self, table: pa.Table, *, is_last: bool) -> pa.Table:
+        table, groups = self._grouped(table)
+        written, kept = 0, []
+        for group in sorted(groups, key=lambda group: -group.rows):
+            rows = table.slice(group.start, group.rows)
+            if is_last or 2 * written < table.num_rows:
+                self._write(group.values, rows)
+                written += group.rows
+            else:
+                kept.append(rows)
+        return _copied(pa.concat_tables(kept)) if kept else table.slice(0, 0)
+
+    def _grouped(self, table: pa.Table) -> tuple[pa.Table, list[_Group]]:
+        """The table sorted by partition, and where in it each partition lies."""
+        keys: list[tuple[str | None, ...]] = [()]
+        ids: Any = None
+        for column in self._partition_columns:
+            encoded = _encoded(table.column(column))
+            texts = schema.partition_text(encoded.dictionary, column, self._what)
+            codes = encoded.indices
+            if ids is not None:
+                codes = pc.add(pc.multiply(ids.cast(pa.int64()), len(texts)), codes.cast(pa.int64()))
+                encoded = codes.dictionary_encode()
+                codes = encoded.indices
+                pairs = [divmod(code, len(texts)) for code in encoded.dictionary.to_pylist()]
+            else:
+                pairs = [(0, code) for code in range(len(texts))]
+            keys = [(*keys[key], texts[code]) for key, code in pairs]
+            ids = codes
+        if len(keys) == 1:
+            return table, [_Group(keys[0], 0, table.num_rows)]
+        groups, start = [], 0
+        # Ids are numbered in order of appearance, and so are the counts.
+        for key, rows in zip(keys, pc.value_counts(ids).field("counts").to_pylist(), strict=True):
+            groups.append(_Group(key, start, rows))
+            start += rows
+        return table.take(pc.array_sort_indices(ids)), groups
+
+    # -- files ----------------------------------------------------------------------------------------
+
+    def _group_rows(self, table: pa.Table) -> int:
+        """Rows of a row group, so that neither its rows nor its bytes exceed the options."""
+        options = self._options
+        bytes_max = min(options.row_group_bytes, options.target_file_bytes)
+        return max(1, min(options.row_group_rows, table.num_rows * bytes_max // max(1, table.nbytes)))
+
+    def _write(self, values: tuple[str | None, ...], table: pa.Table) -> None:
+        directory = layout.partition_directory(list(self._partition_columns), list(values))
+        group_rows = self._group_rows(table)
+        table = table.select(self._file_columns)
+        for start in range(0, table.num_rows, group_rows):
+            group = table.slice(start, group_rows)
+            output = self._open.pop(directory, None) or self._create(directory, group)
+            self._open[directory] = output
+            output.write(group)
+            if output.bytes + output.bytes / output.groups / 2 >= self._options.target_file_bytes:
+                self._seal(directory)
+
+    def _create(self, directory: str, first: pa.Table) -> ParquetOutput:
+        if len(self._open) >= self._options.open_partitions_max:
+            self._seal(next(iter(self._open)))
+        name = layout.data_name(self._names[2], self._sequence, self._new_id())
+        self._sequence += 1
+        path = f"{directory}/{name}" if directory else name
+        output = self._store.create(f"{self._directory}/{path}")
+        self._outputs.append(output)
+        return ParquetOutput(output, path, first, self._options.compression, self._options.compression_level)
+
+    def _seal(self, directory: str) -> None:
+        file = self._open[directory].seal()
+        del self._open[directory]
+        tail = self._store.tail(f"{self._directory}/{file.path}", 0)
+        self._sealed.append((file, tail.stamp if tail else ""))
+
+
+def _pieces(table: pa.Table, bytes_max: int) -> Iterator[pa.Table]:
+    """Slices of a table that grows too large to handle at once."""
+    size = table.nbytes
+    half = table.slice(0, table.num_rows // 2)
+    # Halves that are no smaller share what makes them large (a dictionary).
+    if size <= 2 * bytes_max or not half.num_rows or half.nbytes > 0.9 * size:
+        yield table
+    else:
+        yield from _pieces(half, bytes_max)
+        yield from _pieces(table.slice(half.num_rows), bytes_max)
+
+
+def _copied(table: pa.Table) -> pa.Table:
+    """The table in memory of its own, one chunk a column."""
+    return pa.Table.from_arrays([pa.concat_arrays(column.chunks) for column in table.columns], schema=table.schema)
+
+
+def _encoded(column: pa.ChunkedArray[Any]) -> Any:
+    kind = column.type
+    values = pa.concat_arrays((column.cast(pa.string()) if pa.types.is_null(kind) else column).chunks)
+    return values.dictionary_encode(null_encoding="encode")
+
+
+def _bad_option(found: str, advice: str) -> InvalidRequestError:
+    return InvalidRequestError("choose how files are written", found, advice)

@@ -1,0 +1,56 @@
+"""Staging on any worker: a picklable description of where and how, and the records that come back.
+
+Promises: a `Stager` never opens the log; two attempts of one task never write the same name, so losing attempts
+leave only files that nothing names.
+Relies on: `stage.EpochStager`.
+Does not promise: that what it staged is ever published. The coordinator adds the records it believes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from txsink.entry import Column
+from txsink.stage import EpochStager, StagedFile, StageOptions
+from txsink.store import open_store
+
+
+class Stager(msgspec.Struct, frozen=True, kw_only=True):
+    """Made by `Transaction.stager()`, sent to workers; `stage(data)` returns what to add to the transaction."""
+
+    uri: str
+    storage_options: dict[str, object]
+    staging_root: str
+    writer: str
+    run: str
+    epoch: int
+    partition_columns: tuple[str, ...]
+    columns: tuple[Column, ...]
+    merge_schema: bool
+    options: StageOptions
+    new_id: Callable[[], str]
+    part: str | None = None
+
+    def stage(self, data: object) -> list[StagedFile]:
+        """Write `data` to staged files: all of it, or none."""
+        stager = EpochStager(
+            open_store(self.uri, self.storage_options),
+            self.staging_root,
+            writer=self.writer,
+            run=self.run,
+            epoch=self.epoch,
+            partition_columns=self.partition_columns,
+            columns=self.columns,
+            merge_schema=self.merge_schema,
+            options=self.options,
+            new_id=self.new_id,
+            part=self.part,
+        )
+        try:
+            stager.write(data)
+            return stager.finish()
+        except BaseException:
+            stager.discard()
+            raise

@@ -1,0 +1,104 @@
+"""Where bytes live: the few verbs every store has, and what each one promises.
+
+Promises (of every store, checked by `tests/contract_store.py`):
+    paths are absolute strings of the store's own name space, with `/` between the parts;
+    a verb that returns has taken durable effect, but for `put_hint`; a verb that raises UnavailableError has
+    changed nothing that a reader of the log could see; OutcomeUnknownError says that it may have;
+    errors of the store's client never pass through: they arrive as one of `txsink.errors`.
+Relies on: nothing above it. Stores never import each other.
+Does not promise: locks, time, or the order of listings.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from txsink.errors import InvalidRequestError
+
+
+class Tail(NamedTuple):
+    """The end of a file. `stamp` changes whenever the file was touched; empty where a store has none."""
+
+    bytes: int
+    data: bytes
+    stamp: str
+
+
+class Output(Protocol):
+    """A file being staged, as pyarrow wants a file: nobody sees it under its name's table before publish."""
+
+    closed: bool
+
+    def write(self, data: bytes, /) -> int:
+        """Add bytes."""
+
+    def flush(self) -> None:
+        """Nothing: only `seal` makes bytes durable."""
+
+    def seal(self) -> None:
+        """Make the content durable and close."""
+
+    def discard(self) -> None:
+        """Close and delete what was written; never raises."""
+
+
+class Store(Protocol):
+    """The verbs. `root` arguments are directories the store may create and must make durable up to."""
+
+    def resolve(self, uri: str) -> str:
+        """The absolute path of `uri`."""
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        """The whole object, at most `limit` + 1 bytes of it; None when there is none."""
+
+    def tail(self, path: str, count: int) -> Tail | None:
+        """Size and the last `count` bytes; None when there is no such file."""
+
+    def list(self, path: str) -> list[str]:
+        """All files below a directory, as sorted relative paths; empty when there is none."""
+
+    def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
+        """Create `path` whole and durable, or find it there: True / False; None: unknown, read it back.
+
+        `token` is unique to this attempt (the entry's write_id)."""
+
+    def put_hint(self, path: str, data: bytes, token: str) -> None:
+        """Replace `path` whole; readers see old or new. Not durable: a power cut may leave anything."""
+
+    def replace(self, path: str, data: bytes, token: str) -> None:
+        """Replace `path` whole and durably."""
+
+    def create(self, path: str) -> Output:
+        """A new file (its directories too); InternalError when it exists."""
+
+    def settle(self, paths: list[str]) -> None:
+        """Make the names of sealed files durable, up to the file system's root."""
+
+    def move(self, moves: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Give each file its new name unless that is taken, durably. Returns the moves that were not made, for
+        the caller to look at: the source was missing, or the name is another file's."""
+
+    def delete(self, path: str) -> bool:
+        """Delete one file: True; False when there is none. Not durable: a power cut may bring it back."""
+
+    def prune(self, path: str, root: str) -> None:
+        """Remove the directory `path` and its empty parents below `root`; what holds something stays."""
+
+    def same_place(self, path: str, other: str) -> bool:
+        """Whether files can be moved between the two directories without copying."""
+
+
+def open_store(uri: str, storage_options: dict[str, object] | None = None) -> Store:
+    """The store that serves `uri`."""
+    scheme = uri.partition("://")[0] if "://" in uri else "file"
+    if scheme == "file":
+        from txsink.store.local import LocalStore  # noqa: PLC0415 -- stores are imported when opened
+
+        if storage_options:
+            raise InvalidRequestError(
+                f"open {uri}", f"the local store takes no storage options, got {sorted(storage_options)}", "Drop them"
+            )
+        return LocalStore()
+    raise InvalidRequestError(
+        f"open {uri}", f"no store serves the scheme {scheme!r}", "Use a local path or a file:// URI"
+    )

@@ -1,0 +1,400 @@
+"""The local file system, with real durability.
+
+Promises: those of `txsink.store`, on any POSIX file system that has hard links. A name appears together with
+its whole content (`link` of a synced temporary), is never overwritten, and survives a power cut once the verb
+has returned: file first, then the directory that names it, then the directories above.
+Relies on: `system`, which is `os` unless a test simulates a disk: a synced file keeps its bytes, a synced
+directory keeps its names, `link` fails when the name is taken.
+Does not promise: anything on file systems without hard links (FAT, some network mounts): they are refused.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from types import ModuleType
+from typing import TypeAlias, cast
+from urllib.parse import unquote, urlsplit
+
+from txsink.errors import InternalError, InvalidRequestError, OutcomeUnknownError, TxsinkError, UnavailableError
+from txsink.layout import temporary_path
+from txsink.store import Output, Tail
+
+_Moves: TypeAlias = list[tuple[str, str]]  # in a class with a method `list`, that word is the method
+
+_BUFFER_BYTES = 1 << 20
+_PUT_TRIES = 3
+
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+# What the system says when it refuses: nothing was done.
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+_WRONG_PATH = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.ENODEV, errno.EXDEV}
+_REFUSALS: tuple[tuple[set[int], type[TxsinkError], str], ...] = (
+    (_NO_ROOM, UnavailableError, "Make room, then retry"),
+    ({errno.EACCES, errno.EPERM, errno.EROFS}, UnavailableError, "Make it writable, then retry"),
+    (_WRONG_PATH, InvalidRequestError, "Name another path"),
+)
+
+
+class LocalStore:
+    """The verbs of `Store` on a POSIX file system."""
+
+    def __init__(self, system: ModuleType = os) -> None:
+        self._os = system
+        # Directories whose names this process has seen durable. A directory made by a process that died
+        # before its sync is not among them, so it is synced once more here.
+        self._durable = {"/"}
+
+    def resolve(self, uri: str) -> str:
+        path = unquote(urlsplit(uri).path) if uri.startswith("file:///") else uri
+        if not path or "\x00" in path or path.startswith("file:"):
+            raise InvalidRequestError(f"open {uri!r}", "it is no local path", "Give a path, or file:///path")
+        with _mapped(f"open {uri}"):
+            path = self._os.path.realpath(path)
+            with suppress(FileNotFoundError):
+                if not stat.S_ISDIR(self._os.stat(path).st_mode):
+                    raise InvalidRequestError(f"open {uri}", "it is a file, not a directory", "Name a directory")
+        return cast("str", path)
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        with _mapped(f"read {path}"):
+            try:
+                handle = self._os.open(path, os.O_RDONLY)
+            except FileNotFoundError:
+                return None
+            try:
+                return self._read_at(handle, 0, min(self._os.fstat(handle).st_size, limit + 1))
+            finally:
+                self._os.close(handle)
+
+    def tail(self, path: str, count: int) -> Tail | None:
+        with _mapped(f"read {path}"):
+            try:
+                handle = self._os.open(path, os.O_RDONLY)
+            except FileNotFoundError:
+                return None
+            try:
+                status = self._os.fstat(handle)
+                start = max(0, status.st_size - count)
+                data = self._read_at(handle, start, status.st_size - start)
+                return Tail(status.st_size, data, f"{status.st_ino}-{status.st_mtime_ns}")
+            finally:
+                self._os.close(handle)
+
+    def list(self, path: str) -> list[str]:
+        with _mapped(f"list {path}"):
+            return sorted(self._walk(path, ""))
+
+    def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
+        for _ in range(_PUT_TRIES):
+            created = self._put_once(path, data, token)
+            if created is not None:
+                return created
+        raise UnavailableError(
+            f"write {path}", f"its temporary file vanished {_PUT_TRIES} times", "Retry when nothing sweeps the table"
+        )
+
+    def put_hint(self, path: str, data: bytes, token: str) -> None:
+        temporary = temporary_path(path, token)
+        with _mapped(f"write {path}"):
+            self._write_new(temporary, data, durable=False)
+            self._rename(temporary, path)
+
+    def replace(self, path: str, data: bytes, token: str) -> None:
+        temporary = temporary_path(path, token)
+        with _mapped(f"write {path}"):
+            self._write_new(temporary, data, durable=True)
+        with _mapped(f"write {path}", changed=None):
+            self._rename(temporary, path)
+        with _mapped(f"write {path}", changed=True):
+            # ORDER: name durable before return, else a power cut brings the old content back (I3).
+            self._sync_names(_parent(path))
+
+    def create(self, path: str) -> Output:
+        with _mapped(f"create {path}"):
+            try:
+                handle = self._open_new(path)
+            except FileExistsError as error:
+                raise InternalError(f"create {path}", "the name is taken", "Report it: names are random") from error
+        return _LocalOutput(self._os, path, handle)
+
+    def settle(self, paths: Iterable[str]) -> None:
+        for directory in sorted({_parent(path) for path in paths}):
+            with _mapped(f"make the names in {directory} durable"):
+                self._sync_names(directory)
+
+    def move(self, moves: _Moves) -> _Moves:
+        undone: _Moves = []
+        named = []
+        for source, target in moves:
+            with _mapped(f"move {source} to {target}"):
+                is_made = self._link(source, target)
+                if not is_made:
+                    undone.append((source, target))
+                # A name found taken is settled too: who made it may have died before that.
+                if is_made or self._inode(target):
+                    named.append(target)
+        # ORDER: new names durable before old ones go, else a power cut loses the file under both (I3).
+        self.settle(named)
+        for source, target in moves:
+            if (source, target) not in undone:
+                self.delete(source)
+        return undone
+
+    def delete(self, path: str) -> bool:
+        with _mapped(f"delete {path}"):
+            try:
+                self._os.unlink(path)
+            except FileNotFoundError:
+                return False
+        return True
+
+    def prune(self, path: str, root: str) -> None:
+        # Only empty directories go; whatever hinders that (a file, a right) is no failure.
+        with suppress(OSError):
+            while path.startswith(f"{root}/"):
+                with suppress(FileNotFoundError):  # an earlier prune died half-way up
+                    self._os.rmdir(path)
+                self._durable.discard(path)
+                path = _parent(path)
+
+    def same_place(self, path: str, other: str) -> bool:
+        with _mapped(f"compare {path} and {other}"):
+            return self._device(path) == self._device(other)
+
+    # -- pieces ---------------------------------------------------------------------------------------
+
+    def _put_once(self, path: str, data: bytes, token: str) -> bool | None:
+        """True: created; False: taken; None: somebody swept the temporary file."""
+        temporary = temporary_path(path, token)
+        # ORDER: content durable before its name, else a power cut leaves a torn entry (I13).
+        with _mapped(f"write {path}"):
+            self._write_new(temporary, data, durable=True)
+        with _mapped(f"write {path}", changed=None):
+            try:
+                self._os.link(temporary, path)
+            except FileExistsError:
+                self._discard(temporary)
+                return False
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                self._discard(temporary)
+                _refuse_without_links(path, error)
+                raise
+        with _mapped(f"write {path}", changed=True):
+            # ORDER: name durable before return, else a power cut takes back what was acknowledged (I3).
+            self._sync_names(_parent(path))
+        self._discard(temporary)
+        return True
+
+    def _write_new(self, path: str, data: bytes, *, durable: bool) -> None:
+        try:
+            handle = self._open_new(path)
+        except FileExistsError:
+            self._discard(path)  # left by an attempt of ours that failed: the token is ours alone
+            handle = self._open_new(path)
+        try:
+            _write_all(self._os, handle, data)
+            if durable:
+                self._os.fsync(handle)
+        except OSError:
+            self._discard(path)
+            raise
+        finally:
+            self._os.close(handle)
+
+    def _open_new(self, path: str) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        try:
+            return cast("int", self._os.open(path, flags, 0o666))
+        except FileNotFoundError:
+            self._make_directory(_parent(path))
+            return cast("int", self._os.open(path, flags, 0o666))
+
+    def _rename(self, source: str, target: str) -> None:
+        try:
+            self._os.replace(source, target)
+        except OSError:
+            self._discard(source)
+            raise
+
+    def _link(self, source: str, target: str) -> bool:
+        """Whether the file has its new name, from now or from an attempt that died after it."""
+        for _ in range(_PUT_TRIES):
+            try:
+                self._os.link(source, target)
+            except FileExistsError:
+                return self._inode(target) in {self._inode(source)} - {None}
+            except FileNotFoundError:
+                if self._inode(source) is None:
+                    return False
+                self._make_directory(_parent(target))
+            except OSError as error:
+                _refuse_without_links(target, error)
+                raise
+            else:
+                return True
+        raise FileNotFoundError(errno.ENOENT, "its directory vanished while it was made")
+
+    def _inode(self, path: str) -> tuple[int, int] | None:
+        try:
+            status = self._os.stat(path)
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def _make_directory(self, path: str) -> None:
+        try:
+            self._os.mkdir(path, 0o777)
+        except FileExistsError:
+            return
+        except FileNotFoundError:
+            self._make_directory(_parent(path))
+            with suppress(FileExistsError):
+                self._os.mkdir(path, 0o777)
+        self._durable.discard(path)
+
+    def _sync_names(self, path: str) -> None:
+        """Make the names in the directory durable, and the directory's own name, up to the root."""
+        self._sync_directory(path)
+        above = []
+        while path not in self._durable:
+            above.append(path)
+            path = _parent(path)
+            with suppress(PermissionError):  # not ours to read, so not ours to have made
+                self._sync_directory(path)
+        # Noted together: had a directory above failed, a retry that stops at `path` would never sync it.
+        self._durable.update(above)
+
+    def _sync_directory(self, path: str) -> None:
+        handle = self._os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self._os.fsync(handle)
+        finally:
+            self._os.close(handle)
+
+    def _read_at(self, handle: int, start: int, count: int) -> bytes:
+        data = b""
+        while len(data) < count and (more := self._os.pread(handle, count - len(data), start + len(data))):
+            data += more
+        return data
+
+    def _walk(self, root: str, below: str) -> Iterator[str]:
+        try:
+            names = self._os.listdir(f"{root}/{below}" if below else root)
+        except FileNotFoundError:
+            return
+        for name in names:
+            path = f"{below}/{name}" if below else name
+            # lstat: a symbolic link is a file to us, never a way out of the root.
+            try:
+                status = self._os.lstat(f"{root}/{path}")
+            except FileNotFoundError:
+                continue
+            if stat.S_ISDIR(status.st_mode):
+                yield from self._walk(root, path)
+            else:
+                yield path
+
+    def _device(self, path: str) -> int:
+        while (inode := self._inode(path)) is None:
+            path = _parent(path)
+        return inode[0]
+
+    def _discard(self, path: str) -> None:
+        with suppress(OSError):
+            self._os.unlink(path)
+
+
+class _LocalOutput:
+    """A staged file: gathers small writes, syncs on `seal`; once failed it stays failed."""
+
+    def __init__(self, system: ModuleType, path: str, handle: int) -> None:
+        self._os = system
+        self._path = path
+        self._handle = handle
+        self._buffer = bytearray()
+        self._failure: TxsinkError | None = None
+        self.closed = False
+
+    def write(self, data: bytes, /) -> int:
+        size = len(data)
+        if len(self._buffer) + size > _BUFFER_BYTES:
+            self._empty()
+            if size > _BUFFER_BYTES:
+                self._do("write", lambda: _write_all(self._os, self._handle, data))
+                return size
+        self._buffer += data
+        return size
+
+    def flush(self) -> None:
+        """Nothing: only `seal` makes bytes durable."""
+
+    def seal(self) -> None:
+        self._empty()
+        self._do("sync", lambda: self._os.fsync(self._handle))
+        self.closed = True
+        self._do("close", lambda: self._os.close(self._handle))
+
+    def discard(self) -> None:
+        if not self.closed:
+            self.closed = True
+            with suppress(OSError):
+                self._os.close(self._handle)
+        with suppress(OSError):
+            self._os.unlink(self._path)
+
+    def _empty(self) -> None:
+        self._do("write", lambda: _write_all(self._os, self._handle, self._buffer))
+        self._buffer = bytearray()
+
+    def _do(self, verb: str, act: Callable[[], None]) -> None:
+        # A sync that succeeds after one that failed proves nothing; nobody knows how much a failed write wrote.
+        if self._failure:
+            raise self._failure
+        try:
+            with _mapped(f"{verb} {self._path}"):
+                act()
+        except TxsinkError as error:
+            self._failure = error
+            raise
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+def _write_all(system: ModuleType, handle: int, data: bytes | bytearray) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[system.write(handle, view) :]
+
+
+@contextmanager
+def _mapped(attempted: str, *, changed: bool | None = False) -> Iterator[None]:
+    """Foreign errors become ours; `changed`: whether it is done by now, None: unless the system refuses."""
+    try:
+        yield
+    except OSError as error:
+        code = error.errno
+        found = f"{error.strerror or error} (errno {errno.errorcode.get(code or 0, code)})"
+        for codes, failure, advice in _REFUSALS:
+            if code in codes and not changed:
+                raise failure(attempted, found, advice, errno=code) from error
+        if changed is False:
+            raise UnavailableError(attempted, found, "Retry when the disk answers again", errno=code) from error
+        raise OutcomeUnknownError(attempted, found, "Open the writer again: it recovers", errno=code) from error
+
+
+def _refuse_without_links(path: str, error: OSError) -> None:
+    if error.errno in _NO_LINKS:
+        raise InvalidRequestError(
+            f"create {path}",
+            f"the file system makes no hard link here ({error.strerror})",
+            "Use a file system with hard links (ext4, xfs, APFS, NFS), or another store",
+        ) from error

@@ -1,0 +1,317 @@
+"""The life of a transaction: which entry may be appended when, and what must have happened before.
+
+Promises: the invariants below, as far as one writer's log and files go.
+Relies on: `Log.append`, which decides again after every lost race; stores that keep what they acknowledged.
+Does not promise: clean-up. Recovery deletes; here nothing is ever deleted.
+
+    begin ──stage*──► prepare [prepare] ──► publish [roll_forward] ──► commit [roll_forward]
+      │                  │
+      │ forget           │ abort [abort], unless its removals have begun (entry `publishing`)
+      ▼                  ▼
+    nothing           aborting ──► cleaned [recovery.finish_aborts]
+
+Invariants (tests cite them by number):
+    I1  multiset equality: what readers see = rows of committed epochs, each once.
+    I2  an epoch is visible whole or not at all to log and Delta readers.
+    I3  acknowledged means readable after any later fault, power cut included.
+    I4  a writer's committed epochs grow (only a rewind, which says so in the log, goes back).
+    I5  at most one commit per (writer, epoch).
+    I6  every committed file exists with its recorded identity.
+    I7  an entry's bytes never change, and a version is never used twice.
+    I8  no file is deleted while a retained version or a pending transaction names it.
+    I9  after recover and sweep: no orphan, no staged left-over.
+    I10 a retired run: no commit and no delete after the claim that retired it.
+    I11 an outcome is committed, not committed or unknown; unknown never deletes.
+    I12 recovery twice = once; it may crash anywhere.
+    I13 a torn or empty entry is never "empty log".
+    I14 when faults stop, a commit succeeds within bounded retries.
+    I15 other tables and writers are untouched.
+    I16 same seed, same trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from txsink import layout, schema
+from txsink.entry import Abort, AnyEntry, Claim, Column, Commit, DataFile, Prepare, Publishing
+from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError
+from txsink.log import Log, Slot
+from txsink.publish import Publisher
+from txsink.stage import StagedFile, verify
+from txsink.state import REWIND, Pending, State
+
+APPEND, OVERWRITE, OVERWRITE_PARTITIONS = "append", "overwrite", "overwrite-partitions"
+
+
+class Run:
+    """One life of a writer. `generation` is None until it has claimed; `opened` is the version it began to read at."""
+
+    def __init__(self, writer: str, run: str, opened: int) -> None:
+        self.writer = writer
+        self.run = run
+        self.opened = opened
+        self.generation: int | None = None
+
+
+class Content(NamedTuple):
+    """What a transaction is to publish."""
+
+    epoch: int
+    mode: str
+    staged: list[StagedFile]
+    columns: tuple[Column, ...]
+    metadata: dict[str, Any]
+    merge_schema: bool
+
+
+def claim(log: Log, run: Run, retires: tuple[str, ...] = ()) -> None:
+    """Make the run the holder of its writer, and retire runs that staged without ever claiming."""
+
+    def make(state: State, slot: Slot) -> Claim | None:
+        claims, generation = standing(log, state, run)
+        if not claims and not retires:
+            return None
+        return Claim(**slot, writer=run.writer, run=run.run, generation=generation, retires=retires)
+
+    log.append(make)
+    hold(log.state, run)
+
+
+def prepare(log: Log, run: Run, store_root: str, content: Content) -> bool:
+    """Seal the staged files in the log; False when the epoch is committed already."""
+    paths = [_staged_path(store_root, staged) for staged in content.staged]
+    for staged, path in zip(content.staged, paths, strict=True):
+        if problem := verify(log.store, path, staged.file, staged.stamp):
+            log.refresh()
+            standing(log, log.state, run)  # a fenced run finds its files swept: that is no damage
+            raise CorruptError(
+                f"prepare epoch {content.epoch} of {run.writer!r}",
+                f"the staged file {staged.file.path} {problem}",
+                "Abort the transaction and write the epoch again",
+                path=staged.file.path,
+            )
+    _require_partitions(log, content)
+    # ORDER: names of staged files durable before the prepare entry, else a power cut leaves an entry that
+    # names files nobody can find (I6).
+    log.store.settle(paths)
+    files = tuple(sorted((staged.file for staged in content.staged), key=lambda file: file.path))
+
+    def make(state: State, slot: Slot) -> Prepare | None:
+        claims, generation = standing(log, state, run)
+        if _is_prepared(log, state, run, content.epoch, files):
+            return None
+        columns = schema.merge(
+            state.known_columns(),
+            content.columns,
+            merge_schema=content.merge_schema,
+            what=f"prepare epoch {content.epoch} of {run.writer!r}",
+        )
+        return Prepare(
+            **slot,
+            writer=run.writer,
+            run=run.run,
+            generation=generation,
+            epoch=content.epoch,
+            claims=claims,
+            mode=content.mode,
+            files=files,
+            removes=_removes(log, state, run, content.mode, files),
+            columns=() if columns == state.known_columns() else columns,
+            metadata=content.metadata,
+        )
+
+    log.append(make)
+    hold(log.state, run)
+    last = log.state.last_epoch(run.writer)
+    return last is None or content.epoch > last
+
+
+def commit(log: Log, run: Run, publisher: Publisher, up_to: int) -> list[Prepare]:
+    """Publish and commit every pending epoch <= `up_to` of the writer, in order."""
+    return [
+        roll_forward(log, run, publisher, pending)
+        for pending in log.state.pending_of(run.writer)
+        if pending.epoch <= up_to
+    ]
+
+
+def roll_forward(log: Log, run: Run, publisher: Publisher, pending: Pending) -> Prepare:
+    """Publish and commit one pending transaction: the commit path and the recovery path are this one."""
+    prepared = log.prepare_entry(pending.prepared)
+    try:
+        if prepared.removes:
+            # ORDER: `publishing` entry before the first removal, else the epoch could still be aborted while a
+            # stalled run takes away the files it replaces (I8).
+            log.append(_resolving(log, run, pending, Publishing))
+            publisher.replace(prepared)
+        publisher.publish(prepared)
+    except CorruptError:
+        log.refresh()
+        standing(log, log.state, run)  # a fenced run finds files moved away: that is no damage
+        raise
+    # ORDER: all files published before the commit entry, else a crash leaves a commit without its rows (I6).
+    log.append(_resolving(log, run, pending, Commit))  # COMMIT POINT
+    last = log.state.last_epoch(run.writer)
+    if last is None or last < pending.epoch:
+        raise ConflictError(
+            f"commit epoch {pending.epoch} of {run.writer!r}", "it was aborted meanwhile", "Write the epoch again"
+        )
+    return prepared
+
+
+def abort(log: Log, run: Run, pending: Pending) -> None:
+    """Drop a pending transaction in the log. Its files go afterwards."""
+    log.append(_resolving(log, run, pending, Abort))
+
+
+def rewind(log: Log, run: Run, epoch: int) -> Pending:
+    """Prepare the removal of everything the writer committed after `epoch`."""
+
+    def make(state: State, slot: Slot) -> Prepare | None:
+        claims, generation = standing(log, state, run)
+        if any(pending.mode == REWIND for pending in state.pending_of(run.writer)):
+            return None
+        later = [fact for fact in log.live().values() if fact.writer == run.writer and (fact.epoch or 0) > epoch]
+        return Prepare(
+            **slot,
+            writer=run.writer,
+            run=run.run,
+            generation=generation,
+            epoch=epoch,
+            claims=claims,
+            mode=REWIND,
+            files=(),
+            removes=tuple(fact.file() for fact in later),
+            columns=(),
+            metadata=log.prepare_entry(_commit_to_rewind_to(log, run.writer, epoch)).metadata,
+        )
+
+    log.append(make)
+    hold(log.state, run)
+    return log.state.pending_of(run.writer)[-1]
+
+
+def standing(log: Log, state: State, run: Run) -> tuple[bool, int]:
+    """Whether the run has yet to claim, and its generation; FencedError when another run holds the writer."""
+    known = state.writers.get(run.writer)
+    if known is not None and known.run == run.run:
+        return False, known.generation
+    if run.generation is None and not log.is_retired(run.writer, run.run, run.opened):
+        return True, 1 if known is None else known.generation + 1
+    by = "a sweep" if known is None else f"run {known.run} (generation {known.generation}, at version {known.claimed})"
+    raise FencedError(
+        f"write as {run.writer!r} (run {run.run})",
+        f"the run was retired by {by}",
+        "Stop this process: the newer run has taken over, and finishes or drops what this one left",
+        writer=run.writer,
+        run=run.run,
+        by=None if known is None else known.run,
+    )
+
+
+def hold(state: State, run: Run) -> None:
+    """Remember that the run has claimed."""
+    known = state.writers.get(run.writer)
+    if known is not None and known.run == run.run:
+        run.generation = known.generation
+
+
+def _resolving(
+    log: Log, run: Run, pending: Pending, kind: type[Publishing] | type[Commit] | type[Abort]
+) -> Callable[[State, Slot], AnyEntry | None]:
+    def make(state: State, slot: Slot) -> AnyEntry | None:
+        _, generation = standing(log, state, run)
+        found = [item for item in state.pending_of(run.writer) if item.prepared == pending.prepared]
+        if not found or (kind is Publishing and found[0].is_publishing):
+            return None  # done already, by an append of this run whose answer was lost
+        if kind is Abort and found[0].is_publishing:
+            raise ConflictError(
+                f"abort epoch {pending.epoch} of {run.writer!r}",
+                "its publish has begun to take away the files it replaces",
+                "Commit it; to undo it, write the former content again",
+            )
+        return kind(
+            **slot,
+            writer=run.writer,
+            run=run.run,
+            generation=generation,
+            epoch=pending.epoch,
+            prepared=pending.prepared,
+        )
+
+    return make
+
+
+def _is_prepared(log: Log, state: State, run: Run, epoch: int, files: tuple[DataFile, ...]) -> bool:
+    """Whether nothing is to be appended: the epoch is committed, or these very files are prepared."""
+    last = state.last_epoch(run.writer)
+    if last is not None and epoch <= last:
+        return True
+    for pending in state.pending_of(run.writer):
+        if pending.epoch == epoch and log.prepare_entry(pending.prepared).files == files:
+            return True
+        if pending.epoch >= epoch:
+            raise ConflictError(
+                f"prepare epoch {epoch} of {run.writer!r}",
+                f"epoch {pending.epoch} is prepared already (version {pending.prepared})",
+                "Commit or abort that one first; epochs of a writer grow",
+                writer=run.writer,
+                epoch=pending.epoch,
+            )
+    return False
+
+
+def _require_partitions(log: Log, content: Content) -> None:
+    expected = log.state.partition_columns
+    for staged in content.staged:
+        if tuple(staged.file.partition) != expected:
+            raise InvalidRequestError(
+                f"prepare epoch {content.epoch}",
+                f"{staged.file.path} is partitioned by {list(staged.file.partition)}, the table by {list(expected)}",
+                "Stage with the table's partition columns",
+            )
+
+
+def _removes(log: Log, state: State, run: Run, mode: str, files: tuple[DataFile, ...]) -> tuple[DataFile, ...]:
+    if mode == APPEND:
+        return ()
+    doomed = [fact.file() for fact in log.live().values()]
+    for pending in state.pending:
+        waiting = log.prepare_entry(pending.prepared)
+        gone = {file.path for file in waiting.removes}
+        if pending.writer == run.writer:
+            doomed = [file for file in doomed if file.path not in gone] + list(waiting.files)
+        elif gone:
+            raise ConflictError(
+                f"overwrite as {run.writer!r}",
+                f"epoch {pending.epoch} of {pending.writer!r}, still pending, replaces files as well",
+                "Retry when it is committed or aborted",
+                writer=pending.writer,
+                epoch=pending.epoch,
+            )
+    if mode == OVERWRITE_PARTITIONS:
+        touched = {tuple(file.partition.items()) for file in files}
+        doomed = [file for file in doomed if tuple(file.partition.items()) in touched]
+    return tuple(doomed)
+
+
+def _commit_to_rewind_to(log: Log, writer: str, epoch: int) -> int:
+    """The prepare version of the committed `epoch`, when all after it only added files."""
+    what = f"rewind {writer!r} to epoch {epoch}"
+    commits = [fact for fact in log.outcomes(writer, epoch) if fact.kind == "commit"]
+    if not commits or commits[-1].prepared is None:
+        raise InvalidRequestError(what, "that epoch was never committed", "Name a committed epoch")
+    for fact in log.removals(writer):
+        if (fact.epoch or 0) > epoch and fact.version > commits[-1].version:
+            raise ConflictError(
+                what,
+                f"epoch {fact.epoch} replaced files, which a rewind cannot bring back",
+                "Choose `skip`, or write the former content again under a new epoch",
+            )
+    return commits[-1].prepared
+
+
+def _staged_path(staging_root: str, staged: StagedFile) -> str:
+    return f"{staging_root}/{layout.staged_directory(staged.writer, staged.run, staged.epoch)}/{staged.file.path}"

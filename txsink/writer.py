@@ -1,0 +1,208 @@
+"""An open writer and its transactions: what a program holds in its hands.
+
+Promises: the verbs of `transaction` and `recovery` for one writer of one table, one at a time, whatever threads
+call them; what a transaction staged goes away with it unless it is prepared.
+Relies on: `sink`, which wires the parts.
+Does not promise: anything once FencedError was raised. A newer run has taken over.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from txsink import layout, recovery, transaction
+from txsink.errors import InvalidRequestError, TxsinkError
+from txsink.layout import VERSION_MAX
+from txsink.log import Log
+from txsink.publish import Publisher
+from txsink.recovery import Recovered, Swept
+from txsink.transaction import Run
+from txsink.txn import Settings, Transaction
+
+MODES = ("append", "overwrite")
+PARTITION_OVERWRITES = ("static", "dynamic")
+METADATA_BYTES_MAX = 1 << 20
+
+
+class Sink:
+    """An open writer of one table. Safe to share between threads."""
+
+    def __init__(self, log: Log, run: Run, publisher: Publisher, settings: Settings) -> None:
+        self.log = log
+        self.identity = run
+        self.publisher = publisher
+        self.settings = settings
+        self.lock = threading.RLock()
+        self._open: list[Transaction] = []
+        self._is_closed = False
+        self.recovered: Recovered | None = None
+
+    @property
+    def writer(self) -> str:
+        """The writer's name."""
+        return self.identity.writer
+
+    @property
+    def run(self) -> str:
+        """The id of this life of the writer."""
+        return self.identity.run
+
+    @property
+    def last_epoch(self) -> int | None:
+        """The newest committed epoch: resume after it."""
+        return self.log.state.last_epoch(self.identity.writer)
+
+    @property
+    def last_metadata(self) -> dict[str, Any]:
+        """The metadata of the newest committed epoch: source offsets, say."""
+        known = self.log.state.writers.get(self.identity.writer)
+        return {} if known is None else dict(known.last_metadata)
+
+    @property
+    def pending(self) -> list[int]:
+        """The epochs that are prepared and neither committed nor aborted."""
+        return [pending.epoch for pending in self.log.state.pending_of(self.identity.writer)]
+
+    def begin(
+        self,
+        epoch: int,
+        *,
+        mode: str = "append",
+        partition_overwrite: str = "static",
+        metadata: Mapping[str, Any] | None = None,
+        parts: int | None = None,
+    ) -> Transaction:
+        """Begin the transaction of `epoch`; a no-op that says so when the epoch is committed already.
+
+        `parts`: how many parts workers will add; prepare refuses any other number.
+        """
+        what = f"begin epoch {epoch!r} of {self.identity.writer!r}"
+        self._require_open(what)
+        _require_epoch(what, epoch)
+        _require_among(what, "mode", mode, MODES)
+        _require_among(what, "partition_overwrite", partition_overwrite, PARTITION_OVERWRITES)
+        kept = _metadata(what, metadata or {})
+        if mode == "overwrite" and partition_overwrite == "dynamic":
+            mode = transaction.OVERWRITE_PARTITIONS
+        with self.lock:
+            txn = Transaction(self, epoch, mode, kept, parts, is_committed=self._is_committed(what, epoch))
+            if txn.outcome == "open":
+                self._open.append(txn)
+        return txn
+
+    def commit(self, epoch: int) -> None:
+        """Publish and commit every prepared epoch <= `epoch`. A late notice for a committed epoch is a success."""
+        what = f"commit epoch {epoch!r} of {self.identity.writer!r}"
+        self._require_open(what)
+        _require_epoch(what, epoch)
+        with self.lock:
+            done = transaction.commit(self.log, self.identity, self.publisher, epoch)
+            last = self.last_epoch
+            if not done and (last is None or epoch > last):
+                raise InvalidRequestError(what, "no epoch up to it is prepared", "Prepare it first")
+            self.log.maintain()
+
+    def abort(self, epoch: int) -> None:
+        """Drop a prepared epoch. One that is not prepared is not there to drop: no failure."""
+        with self.lock:
+            for pending in self.log.state.pending_of(self.identity.writer):
+                if pending.epoch == epoch:
+                    transaction.abort(self.log, self.identity, pending)
+            recovery.finish_aborts(self.log, self.identity, self.publisher)
+
+    def recover(self, up_to: int | None = None, on_newer: str = "fail") -> Recovered:
+        """Commit pending epochs <= `up_to` and abort those above; without `up_to`, commit them all.
+
+        `on_newer` decides when epochs above `up_to` are committed already: `fail`, `skip` or `rewind`.
+        """
+        if up_to is not None:
+            _require_epoch(f"recover {self.identity.writer!r}", up_to)
+        with self.lock:
+            self.log.refresh()
+            done = recovery.recover(self.log, self.identity, self.publisher, up_to, on_newer)
+            self.log.maintain()
+            return done
+
+    def sweep(self, *, dry_run: bool = False) -> list[Swept]:
+        """Delete what this writer's former runs staged and never prepared."""
+        staging = self.settings.staging_root
+        with self.lock:
+            names = recovery.staged_names(self.log.store, staging, self.identity.writer)
+            return recovery.sweep(self.log, self.identity, staging, names, dry_run=dry_run)
+
+    def close(self) -> None:
+        """Drop transactions that are not prepared. Prepared ones stay, for the next run to finish."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for txn in list(self._open):
+            with suppress(TxsinkError):
+                txn.abort()
+        staging = self.settings.staging_root
+        directory = layout.run_directory(self.identity.writer, self.identity.run)
+        self.log.store.prune(f"{staging}/{directory}", staging)
+
+    def forget(self, txn: Transaction) -> None:
+        """Drop a transaction that needs no closing any more."""
+        if txn in self._open:
+            self._open.remove(txn)
+
+    def __enter__(self) -> Sink:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _require_open(self, what: str) -> None:
+        if self._is_closed:
+            raise InvalidRequestError(what, "the writer is closed", "Open it again")
+
+    def _is_committed(self, what: str, epoch: int) -> bool:
+        last = self.last_epoch
+        if last is None or epoch > last:
+            return False
+        if epoch < last and not any(fact.kind == "commit" for fact in self.log.outcomes(self.identity.writer, epoch)):
+            raise InvalidRequestError(
+                what,
+                f"it was never committed, yet epoch {last} is",
+                "Epochs of a writer grow: use a larger one, or a writer name of its own for the back-fill",
+                last_epoch=last,
+            )
+        # ORDER: entries read durable before the answer, else a power cut takes back a commit that another
+        # process had not synced yet (I3).
+        self.log.settle()
+        return True
+
+
+def _require_epoch(what: str, epoch: object) -> None:
+    if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch <= VERSION_MAX:
+        raise InvalidRequestError(what, f"the epoch is {epoch!r}", f"Give an integer from 0 to {VERSION_MAX}")
+
+
+def _require_among(what: str, name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InvalidRequestError(what, f"{name} is {value!r}", f"Give one of {', '.join(choices)}")
+
+
+def _metadata(what: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata as it will be read back; refused when that is something else than was given."""
+    given = dict(metadata)
+    try:
+        encoded = msgspec.json.encode(given)
+        same = msgspec.json.decode(encoded) == given
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        encoded, same = b"", False
+    if not same or len(encoded) > METADATA_BYTES_MAX:
+        found = "it is not plain JSON (strings, finite numbers, lists, dicts with string keys)"
+        if same:
+            found = f"it is {len(encoded)} bytes, at most {METADATA_BYTES_MAX} are kept"
+        raise InvalidRequestError(f"{what} with metadata", found, "Give less, or plainer, metadata")
+    return given
