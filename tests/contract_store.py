@@ -162,7 +162,7 @@ class StoreContract:
 
     def test_a_staged_file_takes_any_buffer_of_bytes(self, store: Store, root: str) -> None:
         output = store.create(f"{root}/f")
-        output.write(memoryview(b"view"))  # type: ignore[arg-type] -- pyarrow hands over buffers
+        output.write(memoryview(b"view"))  # type: ignore[arg-type]  # pyarrow hands over buffers
         output.write(bytearray(b"array"))  # type: ignore[arg-type]
         output.seal()
         assert store.read(f"{root}/f", 99) == b"viewarray"

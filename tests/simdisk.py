@@ -4,9 +4,8 @@ Promises: what `os` does on Linux, errors included, for the calls that `txsink.s
 the real thing in `test_simdisk.py`); the power cuts of `simimage`; and one thing more that real disks do: a failed
 fsync of a file has dropped the content, so a later fsync that succeeds proves nothing.
 Relies on: `simimage`: copies share everything but one dictionary.
-Does not promise: symbolic links, permissions, `..` in paths, opening an existing file for writing, renaming a
-directory, size, time and link count of a directory, reuse of inode numbers. What is asked for and not modelled
-raises NotImplementedError.
+Does not promise: symbolic links, permissions, size and time of directories, reuse of inode numbers. What is asked
+for and not modelled (`..`, renaming a directory, writing to an existing file) raises NotImplementedError.
 
 A run can die in two ways that lead to the same states: `crash_at(n)` raises `Crash` at the n-th changing call and
 at every call after it, so that no `finally` or `except` of the dead does anything; `watch` is called before every

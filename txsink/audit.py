@@ -10,6 +10,7 @@ Does not promise: to tell an accident from a forgery, nor to judge orphans: they
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import datetime
 from typing import NamedTuple
 
 import pyarrow.compute as pc
@@ -22,8 +23,8 @@ from txsink.errors import CorruptError, InvalidRequestError, TxsinkError
 from txsink.log import SEGMENT_BYTES_MAX, Log
 from txsink.publish import end_of
 from txsink.segment import Fact
-from txsink.snapshot import Places
-from txsink.state import Pending, State, decode, fold
+from txsink.snapshot import Places, moment
+from txsink.state import REWIND, Pending, State, decode, fold
 
 _TRIES = 3
 
@@ -45,7 +46,7 @@ class Explanation(NamedTuple):
     run: str | None = None
     prepared: int | None = None
     version: int | None = None
-    time_ms: int | None = None
+    time: datetime | None = None
     files: int | None = None
     rows: int | None = None
 
@@ -57,7 +58,10 @@ def verify(log: Log, staging_root: str, *, deep: bool = False) -> list[Problem]:
     """All that is not as it should be. Work that goes on meanwhile is no problem: it is looked at again."""
     found: list[Problem] = []
     for _ in range(_TRIES):
-        before = log.refresh().version
+        try:
+            before = log.refresh().version
+        except CorruptError:
+            return verify_log(log)
         found = [*_log_problems(log, log.state), *_file_problems(log, deep=deep), *_pending_problems(log, staging_root)]
         if not found or log.refresh().version == before:
             break
@@ -116,20 +120,24 @@ def _log_problems(log: Log, state: State | None) -> list[Problem]:
     chain = _Chain(State() if first == 0 else None)
     found = []
     for version in range(first, last + 1):
-        path = layout.entry_path(version)
-        try:
-            data = log.store.read(f"{log.root}/{path}", entries.ENTRY_BYTES_MAX) if version in there else None
-            if data is None:
-                raise CorruptError("", "it is missing", "")
-            problem = chain.take(entries.decode(data, version), entries.digest(data))
-        except (CorruptError, InvalidRequestError) as error:
-            problem = error.found
-            chain.skip()
+        problem = _entry_problem(log, chain, version) if version in there else "it is missing"
         if problem is not None:
-            found.append(Problem(path, problem))
+            found.append(Problem(layout.entry_path(version), problem))
+        if version not in there:
+            chain.skip()
         if version in summaries:
             found += _summary_problems(log, chain, version)
     return found + _segment_problems(log, chain.facts)
+
+
+def _entry_problem(log: Log, chain: _Chain, version: int) -> str | None:
+    data = log.store.read(f"{log.root}/{layout.entry_path(version)}", entries.ENTRY_BYTES_MAX)
+    try:
+        # Gone since it was listed reads as empty here, and is looked at again by `verify`.
+        return chain.take(entries.decode(data or b"", version), entries.digest(data or b""))
+    except (CorruptError, InvalidRequestError) as error:
+        chain.skip()
+        return error.found
 
 
 def _summary_problems(log: Log, chain: _Chain, version: int) -> list[Problem]:
@@ -216,50 +224,64 @@ def explain(log: Log, writer: str, epoch: int) -> Explanation:
     """Why an epoch is committed, skipped, aborted, pending, or nothing the log knows of."""
     state = log.refresh()
     for pending in state.pending_of(writer):
-        if pending.epoch == epoch:
+        if pending.epoch == epoch and pending.mode != REWIND:
             return _pending(log, pending)
     chosen = (pc.field("writer") == writer) & pc.field("kind").isin(["commit", "abort", "add"])
     facts = segment.rows_of(log.facts().filter(chosen))
-    ends = [fact for fact in facts if fact.epoch == epoch and fact.kind != "add"]
-    if not ends:
+    committed, last = _walk(facts, epoch)
+    if last is None:
         return _without_end(state, writer, epoch)
-    end = ends[-1]
-    if end.kind == "abort":
-        return _aborted(log, end)
-    taken_back = [fact for fact in facts if fact.version > end.version and (fact.epoch or 0) < epoch]
-    added = [fact for fact in facts if fact.kind == "add" and fact.epoch == epoch and fact.version <= end.version]
-    live = log.live()
-    left = sum(fact.path in live for fact in added)
-    told = _told(end, len(added), sum(fact.rows or 0 for fact in added))
-    if taken_back:
-        back = taken_back[0]
-        sentence = f"It was committed at version {end.version} and taken back by a rewind to epoch {back.epoch} at version {back.version}."
-        return Explanation(writer, epoch, "rewound", sentence, *told)
-    since = "" if left == len(added) else f"; {len(added) - left} of its files have been replaced since"
-    what = f"{len(added)} files, {told[-1]} rows" if added else "without rows"
+    if committed is None:
+        return _aborted(log, last)
+    files = [fact for fact in facts if fact.kind == "add" and fact.version == committed.version]
+    rows = sum(fact.rows or 0 for fact in files)
+    sentence = f"It was committed at version {committed.version}, {len(files)} files with {rows} rows"
+    outcome = "committed"
+    if last is not committed:
+        outcome = "rewound"
+        sentence += f", and taken back by the rewind to epoch {last.epoch} at version {last.version}"
+    elif gone := sum(fact.path not in log.live() for fact in files):
+        sentence += f"; {gone} of the files have been replaced since"
+    for pending in state.pending_of(writer):
+        if pending.mode == REWIND and pending.epoch < epoch:
+            sentence += f"; a rewind to epoch {pending.epoch}, which takes it back, is pending"
     return Explanation(
-        writer, epoch, "committed", f"It was committed at version {end.version}, {what}{since}.", *told
-    )
+        writer, epoch, outcome, f"{sentence}.", committed.run, committed.prepared, committed.version,
+        moment(committed.time_ms), len(files), rows,
+    )  # fmt: skip
 
 
-def _told(end: Fact, files: int, rows: int) -> tuple[str, int | None, int, int, int, int]:
-    return end.run, end.prepared, end.version, end.time_ms, files, rows
+def _walk(facts: list[Fact], epoch: int) -> tuple[Fact | None, Fact | None]:
+    """The newest commit of the epoch, and what came last to it: that commit, or the rewind that took it back.
+
+    No commit and an abort when it was only aborted; twice None when the log says nothing of it.
+    """
+    committed = last = None
+    for fact in facts:
+        is_back = committed is not None and last is not committed
+        if fact.kind == "commit" and fact.epoch == epoch:
+            # A second commit of an epoch that stands is a rewind to it (I5).
+            if committed is None or is_back:
+                committed = last = fact
+        elif fact.kind == "commit" and (fact.epoch or 0) < epoch and committed is not None and not is_back:
+            last = fact  # only a rewind goes back (I4)
+        elif fact.kind == "abort" and fact.epoch == epoch and (committed is None or is_back):
+            committed, last = None, fact
+    return committed, last
 
 
 def _pending(log: Log, pending: Pending) -> Explanation:
     prepare = log.prepare_entry(pending.prepared)
-    known = log.state.writers[pending.writer]
     sentence = f"It was prepared at version {pending.prepared} and is neither committed nor aborted"
     if pending.is_publishing:
         sentence += "; it has begun to replace files, so it can only be committed"
-    sentence += (
-        ": the run that prepared it still holds the writer and may commit it."
-        if known.run == pending.run
-        else ": the run that prepared it was retired, so `recover` has to finish it."
-    )
+    if log.state.writers[pending.writer].run == pending.run:
+        sentence += ". The run that prepared it still holds the writer and may commit it; if it died, recover does."
+    else:
+        sentence += ". The run that prepared it was retired, so recover has to finish it."
     rows = sum(file.rows for file in prepare.files)
     return Explanation(
-        pending.writer, pending.epoch, "pending", sentence, pending.run, pending.prepared, None, prepare.time_ms,
+        pending.writer, pending.epoch, "pending", sentence, pending.run, pending.prepared, None, moment(prepare.time_ms),
         len(prepare.files), rows,
     )  # fmt: skip
 
@@ -267,12 +289,12 @@ def _pending(log: Log, pending: Pending) -> Explanation:
 def _aborted(log: Log, end: Fact) -> Explanation:
     sentence = f"It was prepared at version {end.prepared} and aborted at version {end.version}"
     if any(item.prepared == end.prepared for item in log.state.aborting):
-        sentence += "; its files are still to be deleted, which `recover` does"
+        sentence += "; its files are still to be deleted, which recover does"
     last = log.state.last_epoch(end.writer)
     if last is not None and last >= (end.epoch or 0):
-        sentence += f". Epoch {last} was committed, so it cannot be written any more"
+        sentence += f". Epoch {last} is committed, so it cannot be written any more"
     return Explanation(
-        end.writer, end.epoch or 0, "aborted", f"{sentence}.", end.run, end.prepared, end.version, end.time_ms
+        end.writer, end.epoch or 0, "aborted", f"{sentence}.", end.run, end.prepared, end.version, moment(end.time_ms)
     )
 
 
@@ -281,7 +303,9 @@ def _without_end(state: State, writer: str, epoch: int) -> Explanation:
     if known is None:
         return Explanation(writer, epoch, "unknown", "The log knows no writer of that name.")
     if known.last_epoch is not None and epoch < known.last_epoch:
-        sentence = f"It was never committed, and epoch {known.last_epoch} is: it was skipped, and cannot be written any more."
+        sentence = (
+            f"It was never committed, and epoch {known.last_epoch} is: it was skipped, and cannot be written any more."
+        )
         return Explanation(writer, epoch, "skipped", sentence, known.run, None, known.last_version)
     last = "no epoch" if known.last_epoch is None else f"epoch {known.last_epoch}"
     sentence = f"The log does not know it yet: {last} is the last committed one, so it was not prepared."

@@ -17,7 +17,7 @@ A file end is ABSENT, SAME (its identity is the recorded one) or OTHER. `any` st
     PENDING                                  OTHER       ABSENT      CORRUPT    altered
     PENDING                                  any         OTHER       CORRUPT    the name is somebody else's
     COMMITTED  and in the table              any         SAME        DROP_STAGED
-    COMMITTED                                any         ABSENT      CORRUPT    perhaps the only copy: nothing is deleted
+    COMMITTED                                any         ABSENT      CORRUPT    perhaps the only copy
     COMMITTED                                any         OTHER       CORRUPT
     ABORTED                                  any         SAME        DROP_BOTH  staged first, or it could be moved again
     ABORTED                                  any         ABSENT      DROP_STAGED

@@ -173,6 +173,8 @@ class Log:
             }
             entry = make(self.state, slot)
             if entry is None:
+                # What makes the append needless may be an entry whose sync was cut short.
+                self.settle()
                 return None
             data = _encoded(entry)
             if self._put(entry.version, data, write_id):
@@ -197,11 +199,15 @@ class Log:
 
     def maintain(self) -> None:
         """Write what makes reading cheap: segments, summary, hint. Nothing depends on its success."""
+        if self._due is None and self.state.version - self._hinted < HINT_EVERY:
+            return
         with suppress(TxsinkError):
+            # ORDER: entries read durable before what is derived from them, else a power cut takes an entry back
+            # and its facts stay (I1).
+            self.settle()
             if self._due is not None:
                 self.summarise(self._due)
-            if self.state.version - self._hinted >= HINT_EVERY or self._due is not None:
-                self._write_hint()
+            self._write_hint()
             self._due = None
 
     def summarise(self, state: State) -> None:
@@ -312,8 +318,8 @@ class Log:
     def _facts_of(self, first: int, last: int) -> list[Fact]:
         rows: list[Fact] = []
         for entry in self.entries(first, last):
-            resolves = isinstance(entry, Commit | Abort)
-            rows += segment.facts(entry, self.prepare_entry(entry.prepared) if resolves else None)
+            prepare = self.prepare_entry(entry.prepared) if isinstance(entry, Commit | Abort) else None
+            rows += segment.facts(entry, prepare)
         return rows
 
     def _all_facts(self) -> pa.Table:

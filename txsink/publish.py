@@ -57,10 +57,9 @@ class RenamePublisher(NamedTuple):
             self.store.settle([target for _, target in published])
         undone = self.store.move(moves)
         files = {f"{self.table_root}/{file.path}": file for file in prepare.files}
-        for source, target in undone:
-            ends = (end_of(self.store, path, files[target]) for path in (source, target))
-            if (found := tuple(ends))[1] is not End.SAME:
-                raise _corrupt(prepare, files[target], *found)
+        for source, goal in undone:
+            if (reached := end_of(self.store, goal, files[goal])) is not End.SAME:
+                raise _corrupt(prepare, files[goal], end_of(self.store, source, files[goal]), reached)
         for source, _ in [*published, *undone]:
             self.store.delete(source)
         self._prune(prepare)

@@ -57,8 +57,10 @@ class Swept(NamedTuple):
 
 def recover(log: Log, run: Run, publisher: Publisher, up_to: int | None = None, on_newer: str = "fail") -> Recovered:
     """Commit the writer's pending epochs <= `up_to`, abort those above; `on_newer` for committed ones above."""
-    finish_aborts(log, run, publisher)
     _require_choice(on_newer)
+    # ORDER: entries read durable before acting on them, else a power cut leaves published files nobody prepared (I1).
+    log.settle()
+    finish_aborts(log, run, publisher)
     last = log.state.last_epoch(run.writer)
     if up_to is not None and on_newer == "fail" and last is not None and last > up_to:
         raise _newer(run, up_to, last)
@@ -100,11 +102,11 @@ def finish_aborts(log: Log, run: Run, publisher: Publisher) -> None:
     log.append(make)
 
 
-def forget(log: Log, run: Run, staging_root: str, epoch: int) -> None:
-    """Delete what was staged for an epoch that was never prepared."""
+def forget(log: Log, run: Run, staging_root: str, epoch: int, paths: list[str] | None = None) -> None:
+    """Delete what was staged for an epoch (only `paths`, if given), as far as no entry names it."""
     root = f"{staging_root}/{layout.run_directory(run.writer, run.run)}"
     directory = f"{root}/{epoch}"
-    found = log.store.list(directory)
+    found = log.store.list(directory) if paths is None else paths
     # ORDER: staged listed before the log is read, else an entry that lands in between names files deleted here (I8).
     log.refresh()
     known = log.state.writers.get(run.writer)
@@ -191,6 +193,9 @@ def expire(log: Log, before: int) -> int:
 
 
 def _expire_below(log: Log, boundary: int) -> None:
+    # ORDER: entries read durable before segments replace them, else a power cut takes an entry back and its facts
+    # stay (I1).
+    log.settle()
     log.ensure_segments()
     removals = log.facts()
     root = f"{log.root}/{layout.REMOVED_DIRECTORY}"
@@ -206,7 +211,8 @@ def _expire_below(log: Log, boundary: int) -> None:
     newest = max(log.summaries(), default=0)
     for directory in (layout.SEGMENT_DIRECTORY, layout.STATE_DIRECTORY, layout.LOG_DIRECTORY):
         at = f"{log.root}/{directory}"
-        # ORDER: oldest first, else a stalled writer finds the neighbour of a deleted slot and uses it twice (I7).
+        # ORDER: older names before newer ones, else a stalled writer finds the neighbour of a deleted slot standing
+        # and uses that slot twice (I7).
         for name in log.store.list(at):
             version, pair = layout.parse_version(name), layout.parse_segment(name)
             if pair is not None:

@@ -56,23 +56,30 @@ _CIVIL = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d+)?)?")
 # -- types --------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=64)
 def storable(schema: pa.Schema, what: str = "write rows") -> pa.Schema:
     """`schema` as a table keeps it; InvalidRequestError names the first column that cannot be kept."""
-    _check_names(schema, "", what)
-    return pa.schema([pa.field(field.name, _stored_top(field, what)) for field in schema])
+    try:
+        return _stored_schema(schema)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(what, error.found, error.advice, **error.context) from None
 
 
-def _stored_top(field: pa.Field[Any], what: str) -> pa.DataType:
+@lru_cache(maxsize=64)
+def _stored_schema(schema: pa.Schema) -> pa.Schema:
+    _check_names(schema, "")
+    return pa.schema([pa.field(field.name, _stored_top(field)) for field in schema])
+
+
+def _stored_top(field: pa.Field[Any]) -> pa.DataType:
     # These two have no sound cast while nested (pyarrow 26 makes broken lists of list views that hold nulls).
     if pa.types.is_run_end_encoded(field.type):
-        return _stored(field.type.value_type, field.name, what)
+        return _stored(field.type.value_type, field.name)
     if _is_list_view(field.type):
-        return pa.list_(_stored(field.type.value_type, f"{field.name}.element", what))
-    return _stored(field.type, field.name, what)
+        return pa.list_(_stored(field.type.value_type, f"{field.name}.element"))
+    return _stored(field.type, field.name)
 
 
-def _stored(kind: pa.DataType, path: str, what: str) -> pa.DataType:
+def _stored(kind: pa.DataType, path: str) -> pa.DataType:
     types = pa.types
     if kind in _KEPT:
         return kind
@@ -83,20 +90,18 @@ def _stored(kind: pa.DataType, path: str, what: str) -> pa.DataType:
     if types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= _DECIMAL_DIGITS_MAX:
         return pa.decimal128(kind.precision, kind.scale)
     if types.is_dictionary(kind):
-        return _stored(kind.value_type, path, what)
+        return _stored(kind.value_type, path)
     if types.is_fixed_size_binary(kind) and not isinstance(kind, pa.BaseExtensionType):
         return pa.binary()
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return pa.list_(_stored(kind.value_type, f"{path}.element", what))
+        return pa.list_(_stored(kind.value_type, f"{path}.element"))
     if types.is_map(kind):
-        key = _stored(kind.key_type, f"{path}.key", what)
-        return pa.map_(key, _stored(kind.item_type, f"{path}.value", what))
+        return pa.map_(_stored(kind.key_type, f"{path}.key"), _stored(kind.item_type, f"{path}.value"))
     if types.is_struct(kind) and kind.num_fields:
-        _check_names(kind, f"{path}.", what)
-        return pa.struct([pa.field(part.name, _stored(part.type, f"{path}.{part.name}", what)) for part in kind])
-    raise InvalidRequestError(
-        what, f"column {path!r} is of type {kind}, which Spark cannot read", _advice(kind), column=path, type=str(kind)
-    )
+        _check_names(kind, f"{path}.")
+        return pa.struct([pa.field(part.name, _stored(part.type, f"{path}.{part.name}")) for part in kind])
+    found = f"column {path!r} is of type {kind}, which Spark cannot read"
+    raise InvalidRequestError("", found, _advice(kind), column=path, type=str(kind))
 
 
 def _advice(kind: pa.DataType) -> str:
@@ -112,20 +117,17 @@ def _advice(kind: pa.DataType) -> str:
     return "Cast it to a type the documentation of txsink.schema lists, or drop it"
 
 
-def _check_names(fields: Iterable[pa.Field[Any]], prefix: str, what: str) -> None:
+def _check_names(fields: Iterable[pa.Field[Any]], prefix: str) -> None:
     seen: dict[str, str] = {}
     for field in fields:
+        name = prefix + field.name
         if not field.name or "\x00" in field.name:
             fault = "holds a NUL character" if field.name else "is empty"
-            raise InvalidRequestError(what, f"the column name {prefix + field.name!r} {fault}", "Rename the column")
+            raise InvalidRequestError("", f"the column name {name!r} {fault}", "Rename the column", column=name)
         if other := seen.get(field.name.lower()):
-            raise InvalidRequestError(
-                what,
-                f"the columns {prefix + other!r} and {prefix + field.name!r} have the same name but for case",
-                "Rename one of them: Spark does not tell them apart",
-                column=prefix + field.name,
-            )
-        seen[field.name.lower()] = field.name
+            found = f"the columns {other!r} and {name!r} have the same name but for case"
+            raise InvalidRequestError("", found, "Rename one: Spark does not tell them apart", column=name)
+        seen[field.name.lower()] = name
 
 
 def _is_list_view(kind: pa.DataType) -> bool:
@@ -174,52 +176,48 @@ def merge(
     """The columns of a table that holds `known` and takes in `new`: table order first, new ones after."""
     if known == new:
         return known
-    merged = {field.name: field for field in schema_of(known)}
-    spelled = {name.lower(): name for name in merged}
-    for field in schema_of(new):
-        name = spelled.get(field.name.lower())
-        if name is None:
-            if known and not merge_schema:
-                raise _new_column(field, list(merged), what)
-            merged[field.name] = field
-        elif name != field.name:
-            raise InvalidRequestError(
-                what,
-                f"column {field.name!r} differs only by case from the table's {name!r}",
-                f"Name it {name!r}",
-                column=field.name,
-            )
-        else:
-            merged[name] = _retyped(merged[name], field, what)
-    for field in merged.values():
+    if not known:
+        merged = {column.name: column for column in new}
+    else:
+        merged = {column.name: column for column in known}
+        spelled = {name.lower(): name for name in merged}
+        for column in new:
+            name = spelled.get(column.name.lower())
+            if name is None and not merge_schema:
+                raise _new_column(column, list(merged), what)
+            if name not in (None, column.name):
+                found = f"column {column.name!r} differs only by case from the table's {name!r}"
+                raise InvalidRequestError(what, found, f"Name it {name!r}", column=column.name)
+            merged[column.name] = _retyped(merged[column.name], column, what) if name else column
+    columns = tuple(merged.values())
+    for field in schema_of(columns):
         _check_typed(field.type, field.name, what)
-    return tuple(_column(field) for field in merged.values())
+    return columns
 
 
-def _new_column(field: pa.Field[Any], names: list[str], what: str) -> InvalidRequestError:
-    near = difflib.get_close_matches(field.name, names, 1)
+def _new_column(column: Column, names: list[str], what: str) -> InvalidRequestError:
+    near = difflib.get_close_matches(column.name, names, 1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return InvalidRequestError(
-        what,
-        f"the table has no column {field.name!r}{hint}",
-        "Pass merge_schema=True to add it, or drop it from the data",
-        column=field.name,
-        type=str(field.type),
-    )
+    advice = "Pass merge_schema=True to add it, or drop it from the data"
+    found = f"the table has no column {column.name!r}{hint}"
+    return InvalidRequestError(what, found, advice, column=column.name, type=column.type)
 
 
-def _retyped(known: pa.Field[Any], new: pa.Field[Any], what: str) -> pa.Field[Any]:
-    kind = _unified(known.type, new.type)
+def _retyped(known: Column, new: Column, what: str) -> Column:
+    if known == new:
+        return known
+    field = _field(known)
+    kind = _unified(field.type, _field(new).type)
     if kind is None:
         raise InvalidRequestError(
             what,
             f"column {known.name!r} is {known.type} in the table and {new.type} in the data",
             f"Cast it to {known.type}, or write it under another name",
             column=known.name,
-            known=str(known.type),
-            given=str(new.type),
+            known=known.type,
+            given=new.type,
         )
-    return known.with_type(kind)
+    return _column(field.with_type(kind))
 
 
 def _unified(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:

@@ -18,12 +18,10 @@ from typing import Any, Literal
 import msgspec
 
 from txsink import layout, recovery, transaction
-from txsink.entry import Create
 from txsink.errors import InvalidRequestError
-from txsink.log import Log, Slot, Stamps
+from txsink.log import Log, Stamps
 from txsink.publish import RenamePublisher
 from txsink.stage import StageOptions
-from txsink.state import State
 from txsink.store import Store, open_store
 from txsink.transaction import Run
 from txsink.txn import Result, Settings
@@ -133,19 +131,8 @@ def _create(log: Log, chosen: Options) -> str:
             "Give a staging_path on the file system of the table",
         )
 
-    def make(state: State, slot: Slot) -> Create | None:
-        if state.version >= 0:
-            return None
-        return Create(
-            **slot,
-            table_id=log.stamps.new_id(),
-            layout=chosen.layout,
-            partition_columns=chosen.partition_by or (),
-            staging=staging,
-        )
-
     _require_columns(log.root, chosen.partition_by or ())
-    log.append(make)
+    transaction.create(log, chosen.layout, chosen.partition_by or (), staging)
     return _known(log, chosen)
 
 

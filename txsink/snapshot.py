@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 
 import pyarrow as pa
@@ -23,6 +24,14 @@ from txsink.log import Log
 from txsink.segment import Fact
 from txsink.stage import verify
 from txsink.state import State, fold
+
+_EPOCH_START = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_TIME_MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999: datetime knows none after it
+
+
+def moment(milliseconds: int) -> datetime:
+    """The time of an entry."""
+    return _EPOCH_START + timedelta(milliseconds=min(milliseconds, _TIME_MS_MAX))
 
 
 def require_retained(state: State, version: int, what: str) -> None:

@@ -236,9 +236,10 @@ class EpochStager:
         stored = schema.storable(table.schema, self._what)
         new = schema.columns_of(stored)
         columns = schema.merge(self._columns, new, merge_schema=self._merge_schema, what=self._what)
-        # Against the data, not the table: a partition column that is not there is a mistake, no column of nulls.
-        for names in (stored, target := schema.schema_of(columns)):
-            schema.check_partition_columns(self._partition_columns, names, self._what)
+        target = schema.schema_of(columns)
+        # A partition column that the data lacks is a mistake, no column of nulls.
+        lacks = not {*self._partition_columns} <= {*stored.names}
+        schema.check_partition_columns(self._partition_columns, stored if lacks else target, self._what)
         conformed = schema.conform(table, target, self._what)
         if columns != self._columns:
             # A file has one schema: files begun under the old one end here.
@@ -284,24 +285,28 @@ class EpochStager:
         if not self._buffer:
             return
         table = pa.concat_tables(self._buffer)
+        options = self._options
+        bytes_max = min(options.row_group_bytes, options.target_file_bytes)
+        bytes_rows = table.num_rows * bytes_max // max(1, self._buffered_bytes)
+        group_rows = max(1, min(options.row_group_rows, bytes_rows))
         if self._partition_columns:
-            rest = self._drain_partitions(table, is_last=is_last)
+            rest = self._drain_partitions(table, group_rows, is_last=is_last)
         else:
-            group_rows = self._group_rows(table)
             whole = table.num_rows if is_last else table.num_rows // group_rows * group_rows
-            self._write((), table.slice(0, whole))
+            self._write((), table.slice(0, whole), group_rows)
             rest = table.slice(whole)
         self._buffer = [rest] if rest.num_rows else []
         self._small = 0
-        self._buffered_rows, self._buffered_bytes = rest.num_rows, rest.nbytes
+        self._buffered_rows = rest.num_rows
+        self._buffered_bytes = rest.nbytes if rest.num_rows else 0
 
-    def _drain_partitions(self, table: pa.Table, *, is_last: bool) -> pa.Table:
+    def _drain_partitions(self, table: pa.Table, group_rows: int, *, is_last: bool) -> pa.Table:
         table, groups = self._grouped(table)
         written, kept = 0, []
         for group in sorted(groups, key=lambda group: -group.rows):
             rows = table.slice(group.start, group.rows)
             if is_last or 2 * written < table.num_rows:
-                self._write(group.values, rows)
+                self._write(group.values, rows, group_rows)
                 written += group.rows
             else:
                 kept.append(rows)
@@ -335,15 +340,8 @@ class EpochStager:
 
     # -- files ----------------------------------------------------------------------------------------
 
-    def _group_rows(self, table: pa.Table) -> int:
-        """Rows of a row group, so that neither its rows nor its bytes exceed the options."""
-        options = self._options
-        bytes_max = min(options.row_group_bytes, options.target_file_bytes)
-        return max(1, min(options.row_group_rows, table.num_rows * bytes_max // max(1, table.nbytes)))
-
-    def _write(self, values: tuple[str | None, ...], table: pa.Table) -> None:
+    def _write(self, values: tuple[str | None, ...], table: pa.Table, group_rows: int) -> None:
         directory = layout.partition_directory(list(self._partition_columns), list(values))
-        group_rows = self._group_rows(table)
         table = table.select(self._file_columns)
         for start in range(0, table.num_rows, group_rows):
             group = table.slice(start, group_rows)
@@ -372,10 +370,9 @@ class EpochStager:
 
 def _pieces(table: pa.Table, bytes_max: int) -> Iterator[pa.Table]:
     """Slices of a table that grows too large to handle at once."""
-    size = table.nbytes
     half = table.slice(0, table.num_rows // 2)
     # Halves that are no smaller share what makes them large (a dictionary).
-    if size <= 2 * bytes_max or not half.num_rows or half.nbytes > 0.9 * size:
+    if (size := table.nbytes) <= 2 * bytes_max or not half.num_rows or half.nbytes > 0.9 * size:
         yield table
     else:
         yield from _pieces(half, bytes_max)

@@ -24,6 +24,7 @@ from txsink.entry import (
     Commit,
     Count,
     Create,
+    Entry,
     Maintenance,
     Prepare,
     Publishing,
@@ -250,7 +251,7 @@ def _require_pending(state: State, entry: Publishing | Commit | Abort) -> Pendin
     raise _refused(entry, f"no transaction of {entry.writer!r} for epoch {entry.epoch} is pending")
 
 
-def _refused(entry: AnyEntry, found: str) -> CorruptError:
+def _refused(entry: Entry, found: str) -> CorruptError:
     return CorruptError(
         f"read log entry {entry.version}", found, "Inspect the log; nothing was changed", version=entry.version
     )

@@ -35,7 +35,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from txsink import layout, schema
-from txsink.entry import Abort, AnyEntry, Claim, Column, Commit, DataFile, Prepare, Publishing
+from txsink.entry import Abort, AnyEntry, Claim, Column, Commit, Create, DataFile, Prepare, Publishing
 from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError
 from txsink.log import Log, Slot
 from txsink.publish import Publisher
@@ -64,6 +64,23 @@ class Content(NamedTuple):
     columns: tuple[Column, ...]
     metadata: dict[str, Any]
     merge_schema: bool
+
+
+def create(log: Log, table_layout: str, partition_columns: tuple[str, ...], staging: str | None) -> None:
+    """Make the table, unless somebody has."""
+
+    def make(state: State, slot: Slot) -> Create | None:
+        if state.version >= 0:
+            return None
+        return Create(
+            **slot,
+            table_id=log.stamps.new_id(),
+            layout=table_layout,
+            partition_columns=partition_columns,
+            staging=staging,
+        )
+
+    log.append(make)
 
 
 def claim(log: Log, run: Run, retires: tuple[str, ...] = ()) -> None:
@@ -219,7 +236,7 @@ def hold(state: State, run: Run) -> None:
 
 
 def _resolving(
-    log: Log, run: Run, pending: Pending, kind: type[Publishing] | type[Commit] | type[Abort]
+    log: Log, run: Run, pending: Pending, kind: type[Publishing | Commit | Abort]
 ) -> Callable[[State, Slot], AnyEntry | None]:
     def make(state: State, slot: Slot) -> AnyEntry | None:
         _, generation = standing(log, state, run)

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from threading import RLock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from txsink import recovery, transaction
 from txsink.entry import Column
 from txsink.errors import InvalidRequestError, OutcomeUnknownError, TxsinkError
+from txsink.log import Log
 from txsink.stage import EpochStager, StagedFile, StageOptions
 from txsink.stager import Stager
 from txsink.state import union
-from txsink.transaction import Content
-
-if TYPE_CHECKING:
-    from txsink.writer import Sink
+from txsink.transaction import Content, Run
 
 
 class Settings(NamedTuple):
@@ -45,11 +44,32 @@ class Result(NamedTuple):
     bytes: int
 
 
+class Owner(Protocol):
+    """What a transaction needs of the open writer it belongs to."""
+
+    log: Log
+    identity: Run
+    settings: Settings
+    lock: RLock
+
+    def commit(self, epoch: int) -> None:
+        """Publish and commit every prepared epoch <= `epoch`."""
+
+    def abort(self, epoch: int) -> None:
+        """Drop a prepared epoch."""
+
+    def forget(self, txn: Transaction) -> None:
+        """Drop a transaction that is prepared or resolved."""
+
+    def is_shared(self, txn: Transaction) -> bool:
+        """Whether another transaction stages for the same epoch."""
+
+
 class Transaction:
     """One epoch of one writer. As a context manager it commits on exit, and aborts on an exception."""
 
     def __init__(
-        self, sink: Sink, epoch: int, mode: str, metadata: dict[str, Any], parts: int | None, *, is_committed: bool
+        self, sink: Owner, epoch: int, mode: str, metadata: dict[str, Any], parts: int | None, *, is_committed: bool
     ) -> None:
         self._sink = sink
         self._mode = mode
@@ -59,6 +79,7 @@ class Transaction:
         self._staged: list[StagedFile] = []
         self._columns: tuple[Column, ...] = ()
         self._stager: EpochStager | None = None
+        self._is_sealed = False
         self.epoch = epoch
         #: `open`, `prepared`, `committed`, `aborted`, `already-committed`, or `unknown` (recovery finds out).
         self.outcome = "already-committed" if is_committed else "open"
@@ -80,8 +101,8 @@ class Transaction:
             uri=settings.uri,
             storage_options=settings.storage_options,
             staging_root=settings.staging_root,
-            writer=sink.writer,
-            run=sink.run,
+            writer=sink.identity.writer,
+            run=sink.identity.run,
             epoch=self.epoch,
             partition_columns=state.partition_columns,
             columns=state.known_columns(),
@@ -98,9 +119,9 @@ class Transaction:
         self._require("add to", "open")
         files = [one if isinstance(one, StagedFile) else StagedFile.from_dict(one) for one in staged]
         for one in files:
-            if (one.writer, one.run, one.epoch) != (self._sink.writer, self._sink.run, self.epoch):
+            if (one.writer, one.run, one.epoch) != (self._sink.identity.writer, self._sink.identity.run, self.epoch):
                 raise InvalidRequestError(
-                    f"add {one.file.path} to epoch {self.epoch} of {self._sink.writer!r}",
+                    f"add {one.file.path} to epoch {self.epoch} of {self._sink.identity.writer!r}",
                     f"it was staged for epoch {one.epoch} of {one.writer!r} by run {one.run}",
                     "Add what this transaction's stager staged",
                 )
@@ -140,6 +161,7 @@ class Transaction:
                 self.outcome = "unknown"
                 raise
             self.outcome = "prepared" if is_new else "already-committed"
+            sink.forget(self)
             if not is_new:
                 self._forget()
 
@@ -147,9 +169,9 @@ class Transaction:
         """Prepare if need be, publish and commit; earlier prepared epochs of the writer first."""
         self.prepare()
         if self.outcome == "prepared":
+            self._is_sealed = True
             self._sink.commit(self.epoch)
             self.outcome = "committed"
-        self._sink.forget(self)
         return self.result()
 
     def abort(self) -> None:
@@ -166,7 +188,7 @@ class Transaction:
 
     def result(self) -> Result:
         """What became of it."""
-        known = self._sink.log.state.writers.get(self._sink.writer)
+        known = self._sink.log.state.writers.get(self._sink.identity.writer)
         version = -1 if known is None or known.last_version is None else known.last_version
         files = [one.file for one in self._staged] if self.outcome == "committed" else []
         return Result(
@@ -187,7 +209,7 @@ class Transaction:
         if error is None:
             if self.outcome != "aborted":
                 self.commit()
-        else:
+        elif not self._is_sealed:  # a commit that failed is finished by recovery, or by trying again
             with suppress(TxsinkError):  # the error that is under way says more
                 self.abort()
 
@@ -196,8 +218,8 @@ class Transaction:
         return EpochStager(
             log.store,
             settings.staging_root,
-            writer=self._sink.writer,
-            run=self._sink.run,
+            writer=self._sink.identity.writer,
+            run=self._sink.identity.run,
             epoch=self.epoch,
             partition_columns=log.state.partition_columns,
             columns=log.state.known_columns(),
@@ -210,12 +232,13 @@ class Transaction:
         """Delete what was staged for the epoch, as far as no entry names it."""
         sink = self._sink
         with sink.lock:
-            recovery.forget(sink.log, sink.identity, sink.settings.staging_root, self.epoch)
+            own = [one.file.path for one in self._staged] if sink.is_shared(self) else None
+            recovery.forget(sink.log, sink.identity, sink.settings.staging_root, self.epoch, own)
 
     def _require(self, verb: str, outcome: str) -> None:
         if self.outcome != outcome:
             raise InvalidRequestError(
-                f"{verb} epoch {self.epoch} of {self._sink.writer!r}",
+                f"{verb} epoch {self.epoch} of {self._sink.identity.writer!r}",
                 f"the transaction is {self.outcome}",
                 "Begin another one",
                 epoch=self.epoch,
@@ -227,7 +250,7 @@ class Transaction:
         if repeated or (expected is not None and len(self._parts) != expected):
             found = f"part {repeated[0]} was added twice" if repeated else f"{len(self._parts)} parts were added"
             raise InvalidRequestError(
-                f"prepare epoch {self.epoch} of {self._sink.writer!r}",
+                f"prepare epoch {self.epoch} of {self._sink.identity.writer!r}",
                 f"{found}, {'each part once' if expected is None else expected} was expected",
                 "Add every part once; one attempt of each task",
                 parts=len(self._parts),

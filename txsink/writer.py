@@ -143,15 +143,19 @@ class Sink:
         self._is_closed = True
         for txn in list(self._open):
             with suppress(TxsinkError):
-                txn.abort()
+                txn.abort()  # none of them is prepared: those are not kept here
         staging = self.settings.staging_root
         directory = layout.run_directory(self.identity.writer, self.identity.run)
         self.log.store.prune(f"{staging}/{directory}", staging)
 
     def forget(self, txn: Transaction) -> None:
-        """Drop a transaction that needs no closing any more."""
+        """Drop a transaction that is prepared or resolved: `close` has nothing to do for it."""
         if txn in self._open:
             self._open.remove(txn)
+
+    def is_shared(self, txn: Transaction) -> bool:
+        """Whether another transaction stages for the same epoch, in the same directory."""
+        return any(other.epoch == txn.epoch for other in self._open if other is not txn)
 
     def __enter__(self) -> Sink:
         return self

@@ -11,16 +11,20 @@ Does not promise: locks, time, or the order of listings.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from txsink.errors import InvalidRequestError
+
+Bytes: TypeAlias = bytes
+Paths: TypeAlias = list[str]
+Moves: TypeAlias = list[tuple[str, str]]
 
 
 class Tail(NamedTuple):
     """The end of a file. `stamp` changes whenever the file was touched; empty where a store has none."""
 
     bytes: int
-    data: bytes
+    data: Bytes
     stamp: str
 
 
@@ -54,13 +58,14 @@ class Store(Protocol):
     def tail(self, path: str, count: int) -> Tail | None:
         """Size and the last `count` bytes; None when there is no such file."""
 
-    def list(self, path: str) -> list[str]:
+    def list(self, path: str) -> Paths:
         """All files below a directory, as sorted relative paths; empty when there is none."""
 
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
         """Create `path` whole and durable, or find it there: True / False; None: unknown, read it back.
 
-        `token` is unique to this attempt (the entry's write_id)."""
+        `token` is unique to this attempt (the entry's write_id).
+        """
 
     def put_hint(self, path: str, data: bytes, token: str) -> None:
         """Replace `path` whole; readers see old or new. Not durable: a power cut may leave anything."""
@@ -71,12 +76,14 @@ class Store(Protocol):
     def create(self, path: str) -> Output:
         """A new file (its directories too); InternalError when it exists."""
 
-    def settle(self, paths: list[str]) -> None:
+    def settle(self, paths: Paths) -> None:
         """Make the names of sealed files durable, up to the file system's root."""
 
-    def move(self, moves: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Give each file its new name unless that is taken, durably. Returns the moves that were not made, for
-        the caller to look at: the source was missing, or the name is another file's."""
+    def move(self, moves: Moves) -> Moves:
+        """Give each file its new name unless that is taken, durably.
+
+        Returns the moves that were not made: the source was missing, or the name is another file's.
+        """
 
     def delete(self, path: str) -> bool:
         """Delete one file: True; False when there is none. Not durable: a power cut may bring it back."""

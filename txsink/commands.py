@@ -1,0 +1,325 @@
+"""The commands, as functions from options to a report. Nothing here prints.
+
+Promises: a command that changes something returns its plan and does it only when told `yes`; `Report.data` is the
+JSON object that docs/cli.md lists; looking never writes.
+Relies on: `table` for looking; `sink.open_writer` and `recovery` for doing.
+Does not promise: that a plan still holds when it is carried out. What happened stands in the report of the doing.
+"""
+
+from __future__ import annotations
+
+import difflib
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from txsink import audit, layout, recovery
+from txsink.audit import Problem
+from txsink.decision import Action
+from txsink.errors import ConflictError, CorruptError, InvalidRequestError
+from txsink.layout import StagedName
+from txsink.log import Log
+from txsink.sink import new_id, open_writer, stamps
+from txsink.store import open_store
+from txsink.table import PendingTransaction, Table, open_table
+from txsink.transaction import Run, hold
+
+OK, UNHEALTHY = 0, 3
+
+_DRY = "Nothing was changed. Add --yes to do it."
+_CLAIMS = (
+    "Doing it claims the writer: a run of it that is alive is fenced (its next commit fails), and what former runs "
+    "staged and never prepared is deleted."
+)
+
+
+class Grid(NamedTuple):
+    """A table of the text output."""
+
+    heads: list[str]
+    rows: list[list[object]]
+
+
+class Report(NamedTuple):
+    """What a command found or did: the JSON object, the same as text, and the exit code."""
+
+    data: dict[str, Any]
+    text: list[str | Grid]
+    code: int = OK
+
+
+class UsageError(Exception):
+    """Options that do not go together."""
+
+
+# -- looking ------------------------------------------------------------------------------------------
+
+
+def status(path: str) -> Report:
+    """What the table is, its writers, and what waits to be finished."""
+    table = open_table(path)
+    files, writers, pending = table.files(), table.writers(), table.pending()
+    left = [item for item in pending if item.state == "aborting" or item.run != writers[item.writer].run]
+    total = {"files": len(files), "rows": sum(file.rows for file in files), "bytes": sum(file.bytes for file in files)}
+    data = {
+        "path": table.path,
+        "table_id": table.table_id,
+        "version": table.version,
+        "boundary": table.boundary,
+        **total,
+        "columns": [{"name": field.name, "type": str(field.type)} for field in table.schema],
+        "partition_columns": table.partition_columns,
+        "writers": [{"writer": name, **known._asdict()} for name, known in writers.items()],
+        "pending": [item._asdict() for item in pending],
+        "unfinished": [{"writer": item.writer, "epoch": item.epoch, "state": item.state} for item in left],
+        "is_healthy": not left,
+    }
+    known = [
+        [name, one.last_epoch, one.last_version, one.generation, one.run, _when(one.claimed)]
+        for name, one in writers.items()
+    ]
+    text: list[str | Grid] = [
+        f"{table.path} at version {table.version}: {total['files']} files, {total['rows']} rows, {total['bytes']} bytes",
+        Grid(["writer", "last epoch", "at version", "generation", "run", "claimed"], known),
+    ]
+    if pending:
+        text.append(_pending_grid(pending))
+    if left:
+        text.append(f"{len(left)} transactions were left by retired runs or half-done aborts: see `txsink recover`.")
+    return Report(data, text, UNHEALTHY if left else OK)
+
+
+def log(path: str, limit: int) -> Report:
+    """The log entries, newest first."""
+    table = open_table(path)
+    found = table.history(limit or None)
+    rows: list[list[object]] = [
+        [one.version, one.kind, _when(one.time), one.writer, one.epoch, one.files, one.rows, one.run, one.note]
+        for one in found
+    ]
+    data = {
+        "path": table.path,
+        "version": table.version,
+        "boundary": table.boundary,
+        "entries": [one._asdict() for one in found],
+    }
+    text: list[str | Grid] = [
+        Grid(["version", "kind", "time", "writer", "epoch", "files", "rows", "run", "note"], rows)
+    ]
+    if table.boundary:
+        text.append(f"Versions below {table.boundary} have expired.")
+    return Report(data, text)
+
+
+def files(path: str, version: int | None) -> Report:
+    """The data files at a version."""
+    table = open_table(path)
+    found = table.files(version)
+    at = table.version if version is None else version
+    rows = [[one.path, one.bytes, one.rows, one.epoch, one.writer, one.version] for one in found]
+    data = {"path": table.path, "version": at, "files": [one._asdict() for one in found]}
+    return Report(data, [Grid(["path", "bytes", "rows", "epoch", "writer", "version"], rows)])
+
+
+def pending(path: str) -> Report:
+    """What is prepared and not done, and aborts with work left."""
+    table = open_table(path)
+    found = table.pending()
+    data = {"path": table.path, "version": table.version, "pending": [one._asdict() for one in found]}
+    return Report(data, [_pending_grid(found)] if found else ["Nothing is pending."])
+
+
+def verify(path: str, *, deep: bool) -> Report:
+    """Whether all bytes are what the log says."""
+    found = _verify(path, deep=deep)
+    data = {"path": path, "deep": deep, "problems": [one._asdict() for one in found], "is_healthy": not found}
+    text: list[str | Grid] = [Grid(["where", "what"], [list(one) for one in found])] if found else []
+    return Report(data, [*text, f"{len(found)} problems found."], UNHEALTHY if found else OK)
+
+
+def explain(path: str, writer: str, epoch: int) -> Report:
+    """What became of one epoch, and why."""
+    table = open_table(path)
+    found = table.explain(writer, epoch)
+    data = {"path": table.path, **found._asdict()}
+    detail: list[list[object]] = [
+        [name, _when(value) if isinstance(value, datetime) else value]
+        for name, value in found._asdict().items()
+        if value is not None and name not in {"writer", "epoch", "outcome", "sentence"}
+    ]
+    return Report(data, [f"Epoch {epoch} of {writer}: {found.outcome}. {found.sentence}", Grid(["", ""], detail)])
+
+
+# -- doing --------------------------------------------------------------------------------------------
+
+
+def recover(path: str, writer: str | None, up_to: int | None, on_newer: str, *, yes: bool) -> Report:
+    """Finish or drop what is pending."""
+    if up_to is not None and writer is None:
+        raise UsageError("--up-to needs --writer: every writer counts its own epochs")
+    table = open_table(path)
+    waiting = table.pending()
+    names = [_known(table, writer)] if writer is not None else sorted({item.writer for item in waiting})
+    plan: list[dict[str, Any]] = []
+    for name in names:
+        steps = _recovery_plan(table, [item for item in waiting if item.writer == name], name, up_to, on_newer)
+        plan += [*steps, *_left_plan(table, name)] if steps else []
+    done = []
+    if yes:
+        for name in sorted({step["writer"] for step in plan}):
+            with open_writer(path, name, recover=False) as sink:
+                done.append({"writer": name, **sink.recover(up_to, on_newer)._asdict()})
+    text: list[str | Grid] = [
+        f"{one['writer']}: committed {one['committed']}, aborted {one['aborted']}, rewound from {one['rewound_from']}"
+        for one in done
+    ]
+    return _planned(table, plan, {"done": done}, text, is_done=yes)
+
+
+def abort(path: str, writer: str, epoch: int, *, yes: bool) -> Report:
+    """Drop one pending epoch."""
+    table = open_table(path)
+    what = f"abort epoch {epoch} of {writer!r}"
+    found = [item for item in table.pending() if (item.writer, item.epoch) == (writer, epoch)]
+    if not found:
+        raise InvalidRequestError(what, table.explain(writer, epoch).sentence.rstrip("."), "See `txsink pending`")
+    if found[0].state == "publishing":
+        raise ConflictError(
+            what, "its publish has begun to take away the files it replaces", "Commit it: `txsink recover`"
+        )
+    verb = "finish the abort of" if found[0].state == "aborting" else "abort"
+    plan = [_step(found[0], verb), *_left_plan(table, writer)]
+    if yes:
+        with open_writer(path, writer, recover=False) as sink:
+            sink.abort(epoch)
+        if (told := table.explain(writer, epoch)).outcome == "committed":
+            raise ConflictError(what, f"meanwhile: {told.sentence.rstrip('.')}", "Leave it, or overwrite its content")
+    text: list[str | Grid] = [f"Epoch {epoch} of {writer} is aborted and its files are deleted."] if yes else []
+    return _planned(table, plan, {}, text, is_done=yes)
+
+
+def sweep(path: str, writer: str | None, *, yes: bool) -> Report:
+    """Delete what nobody can name any more: orphans among staged files, half-made log objects."""
+    table = open_table(path)
+    # ORDER: staged listed before the log is read, else a file staged and prepared in between counts as an orphan (I8).
+    names = recovery.staged_names(table.log.store, table.staging_root, writer)
+    table.refresh()
+    # Asked on behalf of no writer, a dry run tells the runs that are to be retired from those that were.
+    asked = recovery.sweep(table.log, Run("", "", table.version), table.staging_root, names, dry_run=True)
+    verbs = {Action.KEEP: "keep", Action.RETIRE: "retire its run, then delete", Action.DROP_STAGED: "delete"}
+    plan = [{"action": verbs[one.action], **_named(one.name)} for one in asked]
+    half_made = recovery.temporaries(table.log, dry_run=True)
+    plan += [{"action": "delete", "writer": None, "path": found} for found in half_made]
+    deleted = 0
+    if yes:
+        for name in sorted({one.name.writer for one in asked if one.action is not Action.KEEP}):
+            mine = [one for one in names if one.writer == name]
+            swept = recovery.sweep(table.log, _sweeper(table, name), table.staging_root, mine)
+            deleted += sum(one.action is Action.DROP_STAGED for one in swept)
+        deleted += len(recovery.temporaries(table.log))
+    text: list[str | Grid] = [f"{deleted} files deleted."] if yes else []
+    note = ""
+    if any(one.action is Action.RETIRE for one in asked):
+        note = "A run to be retired never claimed its writer: if it is alive, in its first epoch, it is fenced."
+    return _planned(table, plan, {"deleted": deleted}, text, is_done=yes, note=note)
+
+
+def _sweeper(table: Table, writer: str) -> Run:
+    """Who retires the writer's unclaimed runs: the run that holds it, so that it is not fenced; else a new one."""
+    holder = table.log.state.writers.get(writer)
+    run = Run(writer, new_id() if holder is None else holder.run, table.log.state.version)
+    hold(table.log.state, run)
+    return run
+
+
+def _recovery_plan(
+    table: Table, waiting: list[PendingTransaction], writer: str, up_to: int | None, on_newer: str
+) -> list[dict[str, Any]]:
+    plan = []
+    for item in waiting:
+        if item.state == "aborting":
+            plan.append(_step(item, "finish the abort of"))
+        else:
+            rolls = up_to is None or item.epoch <= up_to or item.state == "publishing"
+            plan.append(_step(item, "commit" if rolls else "abort"))
+    last = table.writers()[writer].last_epoch
+    if up_to is not None and last is not None and last > up_to and on_newer != "skip":
+        if on_newer == "fail":
+            # Refused here already: opening the writer would fence a live run for nothing.
+            raise ConflictError(
+                f"recover {writer!r} up to epoch {up_to}",
+                f"its epochs up to {last} are committed already",
+                "Choose --on-newer skip (keep them) or --on-newer rewind (remove their files)",
+            )
+        newer = [one for one in table.files() if one.writer == writer and one.epoch > up_to]
+        verb = f"rewind from epoch {last}, removing what later epochs wrote, to"
+        content = {"files": len(newer), "rows": sum(one.rows for one in newer)}
+        plan.append({"action": verb, "writer": writer, "epoch": up_to, "version": None, **content})
+    return plan
+
+
+def _left_plan(table: Table, writer: str) -> list[dict[str, Any]]:
+    """What the claim's sweep deletes: staged, and named by no pending transaction."""
+    state = table.log.state
+    named = {
+        (item.writer, item.run, item.epoch, file.path)
+        for item in (*state.pending, *state.aborting)
+        for file in table.log.prepare_entry(item.prepared).files
+    }
+    left = recovery.staged_names(table.log.store, table.staging_root, writer)
+    return [{"action": "delete", **_named(name)} for name in left if name not in named]
+
+
+def _named(name: StagedName) -> dict[str, Any]:
+    path = f"{layout.staged_directory(name.writer, name.run, name.epoch)}/{name.path}"
+    return {"writer": name.writer, "run": name.run, "epoch": name.epoch, "path": path}
+
+
+def _step(item: PendingTransaction, verb: str) -> dict[str, Any]:
+    return {
+        "action": verb,
+        "writer": item.writer,
+        "epoch": item.epoch,
+        "version": item.version,
+        "files": item.files,
+        "rows": item.rows,
+    }
+
+
+def _planned(
+    table: Table, plan: list[dict[str, Any]], more: dict[str, Any], text: list[str | Grid], *, is_done: bool,
+    note: str = _CLAIMS,
+) -> Report:  # fmt: skip
+    data = {"path": table.path, "is_dry_run": not is_done, "plan": plan, **more}
+    if not plan:
+        return Report(data, ["Nothing is to be done."])
+    heads = ["action", "writer", "epoch", "files", "rows", "path"]
+    grid = Grid(heads, [[step.get(head) for head in heads] for step in plan])
+    return Report(data, text if is_done else [grid, *filter(None, [note]), _DRY])
+
+
+def _pending_grid(found: list[PendingTransaction]) -> Grid:
+    heads = ["writer", "epoch", "version", "state", "mode", "files", "rows", "time", "run"]
+    return Grid(heads, [[_when(one.time) if head == "time" else getattr(one, head) for head in heads] for one in found])
+
+
+def _known(table: Table, writer: str) -> str:
+    names = list(table.writers())
+    if writer in names:
+        return writer
+    near = difflib.get_close_matches(writer, names, 1)
+    advice = f"Did you mean {near[0]!r}?" if near else "See `txsink status` for its writers"
+    raise InvalidRequestError(f"recover {writer!r}", "the table has no writer of that name", advice.rstrip("."))
+
+
+def _verify(path: str, *, deep: bool) -> list[Problem]:
+    try:
+        return open_table(path).verify(deep=deep)
+    except CorruptError as error:
+        # The log cannot be read to its end: what it shows piece by piece is all there is.
+        store = open_store(path)
+        seen = audit.verify_log(Log(store, store.resolve(path), stamps()))
+        return seen or [Problem(error.attempted, error.found)]
+
+
+def _when(time: datetime) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"

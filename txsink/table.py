@@ -1,0 +1,388 @@
+"""The reader's side of a table: its rows, its files, its history, what is pending.
+
+Promises: exactly the rows of committed epochs, each once (I1), an epoch whole or not at all (I2), at every retained
+version; nothing is created or changed. A table is read as of `version`, which stays until `refresh`; when that
+version expires meanwhile, the newest one takes its place. A missing or altered file is CorruptError naming it.
+Relies on: `snapshot`, which finds files that an overwrite is taking away just now.
+Does not promise: to see files that no commit names, nor rows in any order but that of the commits.
+"""
+
+from __future__ import annotations
+
+import difflib
+import html
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from txsink import audit, layout, schema, snapshot
+from txsink.audit import Explanation, Problem
+from txsink.entry import Abort, AnyEntry, Claim, Commit, Create, Maintenance, Prepare, Publishing, WriterEntry
+from txsink.errors import CorruptError, InvalidRequestError
+from txsink.log import Log, Stamps
+from txsink.segment import Fact
+from txsink.sink import staging_root_of, stamps
+from txsink.snapshot import moment
+from txsink.state import Pending
+from txsink.store import Store, open_store
+
+_T = TypeVar("_T")
+_TRIES = 5
+
+
+class TableFile(NamedTuple):
+    """One data file, with the commit that brought it. `partition`: typed values by column."""
+
+    path: str
+    bytes: int
+    rows: int
+    partition: dict[str, Any]
+    epoch: int
+    writer: str
+    version: int
+
+
+class WriterInfo(NamedTuple):
+    """One writer: the run that holds it, and its newest committed epoch."""
+
+    run: str
+    generation: int
+    claimed: datetime
+    last_epoch: int | None
+    last_version: int | None
+    metadata: dict[str, Any]
+
+
+class HistoryEntry(NamedTuple):
+    """One log entry in plain words. Commit, abort and publishing tell what their transaction prepared."""
+
+    version: int
+    kind: str
+    time: datetime
+    writer: str | None = None
+    run: str | None = None
+    generation: int | None = None
+    epoch: int | None = None
+    prepared: int | None = None
+    mode: str | None = None
+    files: int | None = None
+    rows: int | None = None
+    bytes: int | None = None
+    removes: int | None = None
+    metadata: dict[str, Any] | None = None
+    note: str = ""
+
+
+class PendingTransaction(NamedTuple):
+    """A transaction that is not done: `prepared`, `publishing` (it can only be committed) or `aborting`."""
+
+    writer: str
+    epoch: int
+    version: int
+    state: str
+    run: str
+    mode: str
+    files: int
+    rows: int
+    bytes: int
+    removes: int
+    time: datetime
+    metadata: dict[str, Any]
+
+
+def open_table(path: str, *, storage_options: dict[str, object] | None = None) -> Table:
+    """Open a table for reading. Nothing is created: a path without a table is InvalidRequestError."""
+    return open_log(open_store(path, storage_options), stamps(), path)
+
+
+def open_log(store: Store, parts: Stamps, path: str) -> Table:
+    """`open_table` over a given store and clock."""
+    log = Log(store, store.resolve(path), parts)
+    log.load()
+    if log.exists:
+        return Table(log)
+    if any(layout.parse_version(name) is not None for name in store.list(f"{log.root}/{layout.LOG_DIRECTORY}")):
+        raise CorruptError(
+            f"open the table {path}",
+            "log entry 0 is missing, yet later ones are there",
+            "Restore it from a copy; nothing was changed",
+            version=0,
+        )
+    raise InvalidRequestError(
+        f"open the table {path}",
+        "there is no txsink table",
+        "Check the path, or create the table: txsink.write and txsink.open_writer do, at their first epoch",
+        path=log.root,
+    )
+
+
+class Table:
+    """A table as of one version. Not safe to share between threads."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self._state = log.state
+        self._places = snapshot.Places(log)
+
+    # -- what it is -----------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        """The table's root."""
+        return self.log.root
+
+    @property
+    def version(self) -> int:
+        """The version that is read."""
+        return self._state.version
+
+    @property
+    def boundary(self) -> int:
+        """The oldest version that can still be read."""
+        return self.log.state.boundary
+
+    @property
+    def table_id(self) -> str:
+        """The id the table got when it was created; it stays when the table is moved."""
+        return self._state.table_id
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns, partition columns among them."""
+        return schema.schema_of(self._state.columns)
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """The columns that are kept in the paths."""
+        return list(self._state.partition_columns)
+
+    @property
+    def staging_root(self) -> str:
+        """Where transactions stage their files."""
+        return staging_root_of(self.log.root, self._state.staging)
+
+    def refresh(self) -> Table:
+        """Move on to the newest version."""
+        self._state = self.log.refresh()
+        return self
+
+    def writers(self) -> dict[str, WriterInfo]:
+        """Every writer that ever claimed its name here."""
+        return {
+            name: WriterInfo(
+                run=known.run,
+                generation=known.generation,
+                claimed=moment(known.claimed_ms),
+                last_epoch=known.last_epoch,
+                last_version=known.last_version,
+                metadata=dict(known.last_metadata),
+            )
+            for name, known in sorted(self._state.writers.items())
+        }
+
+    # -- what it holds --------------------------------------------------------------------------------
+
+    def files(self, version: int | None = None) -> list[TableFile]:
+        """The data files, in the order they were committed."""
+        facts, partitions, _ = self._held(version)
+        return [
+            TableFile(
+                path=fact.path or "",
+                bytes=fact.bytes or 0,
+                rows=fact.rows or 0,
+                partition=partition,
+                epoch=fact.epoch or 0,
+                writer=fact.writer,
+                version=fact.version,
+            )
+            for fact, partition in zip(facts, partitions, strict=True)
+        ]
+
+    def file_list(self, version: int | None = None) -> pa.Table:
+        """The data files as a table: one row a file, one column for each partition column."""
+        facts, partitions, known = self._held(version)
+        columns = {
+            "path": pa.array([fact.path for fact in facts], pa.string()),
+            "bytes": pa.array([fact.bytes for fact in facts], pa.int64()),
+            "rows": pa.array([fact.rows for fact in facts], pa.int64()),
+            "epoch": pa.array([fact.epoch for fact in facts], pa.int64()),
+            "writer": pa.array([fact.writer for fact in facts], pa.string()),
+            "version": pa.array([fact.version for fact in facts], pa.int64()),
+        }
+        for name in self._state.partition_columns:
+            if name in known.names:
+                values = pa.array([partition[name] for partition in partitions], known.field(name).type)
+                columns[f"partition.{name}" if name in columns else name] = values
+        return pa.table(columns)
+
+    def to_arrow(self, version: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows, as one Arrow table."""
+
+        def read() -> pa.Table:
+            target, tables = self._tables(version, columns)
+            return pa.concat_tables([target.empty_table(), *tables])
+
+        return self._retrying(read)
+
+    def to_reader(self, version: int | None = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """The rows, as a stream that holds one file in memory at a time."""
+        target, tables = self._retrying(lambda: self._tables(version, columns))
+        return pa.RecordBatchReader.from_batches(target, (batch for table in tables for batch in table.to_batches()))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    # -- what happened to it --------------------------------------------------------------------------
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """The log entries, newest first; at most `limit` of them."""
+        if limit is not None and limit < 0:
+            raise InvalidRequestError(f"read the history of {self.path}", f"limit is {limit}", "Give 0 or more")
+
+        def read() -> list[HistoryEntry]:
+            first = self.boundary if limit is None else max(self.boundary, self.version + 1 - limit)
+            return [self._told(entry) for entry in self.log.entries(first, self.version)][::-1]
+
+        return self._retrying(read)
+
+    def pending(self) -> list[PendingTransaction]:
+        """The transactions that are prepared and neither committed nor aborted, and aborts with work left."""
+
+        def read() -> list[PendingTransaction]:
+            state = self._state
+            waiting = [
+                self._waiting(item, "publishing" if item.is_publishing else "prepared") for item in state.pending
+            ]
+            return waiting + [self._waiting(item, "aborting") for item in state.aborting]
+
+        return self._retrying(read)
+
+    def verify(self, *, deep: bool = False) -> list[Problem]:
+        """All that is not as the log says; `deep` reads every page and counts rows."""
+        return audit.verify(self.log, self.staging_root, deep=deep)
+
+    def explain(self, writer: str, epoch: int) -> Explanation:
+        """What became of an epoch, and why."""
+        return self._retrying(lambda: audit.explain(self.log, writer, epoch))
+
+    def __repr__(self) -> str:
+        return f"<txsink.Table {self.path!r} version {self.version}>"
+
+    def _repr_html_(self) -> str:
+        files = self.files()
+        told = f"version {self.version}, {len(files)} files, {sum(file.rows for file in files):,} rows"
+        by = set(self._state.partition_columns)
+        rows = "".join(
+            f"<tr><td>{html.escape(field.name)}</td><td>{html.escape(str(field.type))}</td>"
+            f"<td>{'partition' if field.name in by else ''}</td></tr>"
+            for field in self.schema
+        )
+        return f"<div><b>{html.escape(self.path)}</b> ({told})<table>{rows}</table></div>"
+
+    # -- pieces ---------------------------------------------------------------------------------------
+
+    def _retrying(self, act: Callable[[], _T]) -> _T:
+        """Do `act` again when expiry took away what it was reading."""
+        for _ in range(_TRIES):
+            boundary = self.log.state.boundary
+            prepared = [item.prepared for item in (*self._state.pending, *self._state.aborting)]
+            if min([self._state.version, *prepared]) < boundary:
+                self._state = self.log.state
+            try:
+                return act()
+            except (CorruptError, InvalidRequestError):
+                if self.log.load().boundary == boundary:
+                    raise
+        return act()
+
+    def _held(self, version: int | None) -> tuple[list[Fact], list[dict[str, Any]], pa.Schema]:
+        """The files, their partition values, and all columns."""
+        return self._retrying(lambda: self._read_held(version))
+
+    def _read_held(self, version: int | None) -> tuple[list[Fact], list[dict[str, Any]], pa.Schema]:
+        at = self._state.version if version is None else version
+        if version is not None:
+            if isinstance(version, int) and version > self.log.state.version:
+                self.log.refresh()
+            snapshot.require_retained(self.log.state, version, f"read {self.path} at version {version!r}")
+        columns = self._state.columns if version is None else snapshot.columns_at(self.log, at)
+        known = schema.schema_of(columns)
+        facts = snapshot.live_at(self.log, at)
+        return facts, snapshot.partitions_of(facts, self._state.partition_columns, known), known
+
+    def _tables(self, version: int | None, columns: Sequence[str] | None) -> tuple[pa.Schema, Iterator[pa.Table]]:
+        facts, partitions, known = self._read_held(version)
+        target = known if columns is None else pa.schema([self._field(known, name) for name in columns])
+        held = zip(facts, partitions, strict=True)
+        return target, (snapshot.rows_in(self._places.read(fact), fact, target, values) for fact, values in held)
+
+    def _field(self, known: pa.Schema, name: str) -> pa.Field:
+        if name in known.names:
+            return known.field(name)
+        near = difflib.get_close_matches(str(name), known.names, 1)
+        advice = f"Did you mean {near[0]!r}?" if near else f"Choose among {', '.join(known.names)}"
+        raise InvalidRequestError(f"read {self.path}", f"there is no column {name!r}", advice.rstrip("."))
+
+    def _waiting(self, item: Pending, state: str) -> PendingTransaction:
+        prepare = self.log.prepare_entry(item.prepared)
+        return PendingTransaction(
+            writer=item.writer,
+            epoch=item.epoch,
+            version=item.prepared,
+            state=state,
+            run=item.run,
+            mode=item.mode,
+            files=len(prepare.files),
+            rows=sum(file.rows for file in prepare.files),
+            bytes=sum(file.bytes for file in prepare.files),
+            removes=len(prepare.removes),
+            time=moment(prepare.time_ms),
+            metadata=dict(item.metadata),
+        )
+
+    def _told(self, entry: AnyEntry) -> HistoryEntry:
+        told = HistoryEntry(entry.version, _kind(entry), moment(entry.time_ms), note=_note(entry))
+        if isinstance(entry, WriterEntry):
+            told = told._replace(writer=entry.writer, run=entry.run, generation=entry.generation)
+        if isinstance(entry, Prepare):
+            return _with_content(told, entry)
+        if isinstance(entry, Publishing | Commit | Abort):
+            told = told._replace(epoch=entry.epoch, prepared=entry.prepared)
+            if entry.prepared >= self.log.state.boundary:
+                return _with_content(told, self.log.prepare_entry(entry.prepared))
+        return told
+
+
+def _with_content(told: HistoryEntry, prepare: Prepare) -> HistoryEntry:
+    return told._replace(
+        epoch=prepare.epoch,
+        mode=prepare.mode,
+        files=len(prepare.files),
+        rows=sum(file.rows for file in prepare.files),
+        bytes=sum(file.bytes for file in prepare.files),
+        removes=len(prepare.removes),
+        metadata=dict(prepare.metadata),
+    )
+
+
+def _kind(entry: AnyEntry) -> str:
+    return str(entry.__struct_config__.tag)
+
+
+def _note(entry: AnyEntry) -> str:
+    match entry:
+        case Create():
+            by = f", partitioned by {', '.join(entry.partition_columns)}" if entry.partition_columns else ""
+            return f"layout {entry.layout}{by}"
+        case Claim() if entry.retires:
+            return f"retires {', '.join(entry.retires)}"
+        case Prepare() if entry.claims:
+            return "claims the writer"
+        case Maintenance() if entry.boundary is not None:
+            return f"{entry.action}: versions below {entry.boundary} have expired"
+        case Maintenance():
+            return f"{entry.action}: the aborts of {', '.join(map(str, entry.cleaned))} are finished"
+        case _:
+            return ""
