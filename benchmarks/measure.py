@@ -20,10 +20,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+import txsink
+from txsink.sink import open_sink, stamps
+from txsink.store.local import LocalStore
 
 
 class Finding(NamedTuple):
@@ -53,8 +58,10 @@ class Scale(NamedTuple):
         return quick if self.is_quick else whole
 
 
-def alternate(rounds: int, contestants: dict[str, Callable[[int], object]]) -> dict[str, list[float]]:
-    """Seconds per round of each contestant; each is called with the number of the round."""
+def alternate(
+    rounds: int, contestants: dict[str, Callable[[int], object]], after: Callable[[int], object] | None = None
+) -> dict[str, list[float]]:
+    """Seconds per round of each contestant; each is called with the number of the round, then `after`, untimed."""
     times: dict[str, list[float]] = {name: [] for name in contestants}
     names = list(contestants)
     gc.collect()
@@ -64,6 +71,8 @@ def alternate(rounds: int, contestants: dict[str, Callable[[int], object]]) -> d
             turn = number % len(names)
             for name in names[turn:] + names[:turn]:
                 times[name].append(timed(lambda name=name: contestants[name](number)))
+            if after is not None:
+                after(number)
             gc.collect(0)
     finally:
         gc.enable()
@@ -110,6 +119,24 @@ def scratch(root: Path, name: str) -> Iterator[Path]:
     """An empty directory that goes away."""
     with tempfile.TemporaryDirectory(prefix=f"txsink-{name}-", dir=root, ignore_cleanup_errors=True) as directory:
         yield Path(directory)
+
+
+class Unsynced(ModuleType):
+    """`os`, but nothing is made durable: to build old tables fast, and to compare with peers that do not sync."""
+
+    def __init__(self) -> None:
+        super().__init__("unsynced")
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(os, name)
+
+    def fsync(self, handle: int) -> None:
+        """Nothing."""
+
+
+def unsynced_writer(root: Path, writer: str) -> txsink.Sink:
+    """An open writer whose store takes every promise of durability back."""
+    return open_sink(LocalStore(Unsynced()), stamps(), str(root), writer, {})
 
 
 def sync_directory(path: str) -> None:

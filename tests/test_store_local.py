@@ -391,7 +391,7 @@ def test_directories_made_by_two_at_the_same_time_serve_both() -> None:
             disk.mkdir("/t/k=1/l=1")
 
     disk.watch = make
-    assert store.put_if_absent("/t/k=1/l=1/f", b"1", "x") is True
+    stage(store, "/t/k=1/l=1/f", b"1")
     assert made
     assert disk.after_power_cut("lost").files()["/t/k=1/l=1/f"] == b"1"
 

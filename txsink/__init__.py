@@ -10,9 +10,12 @@ from txsink.errors import (
     TxsinkError,
     UnavailableError,
 )
+from txsink.file_sink import ParquetFileSink
 from txsink.sink import open_writer, write
 from txsink.stage import StagedFile, StageOptions
 from txsink.stager import Stager
+from txsink.table import Table, open_table
+from txsink.two_phase import TwoPhaseCommitSink
 from txsink.txn import Result, Transaction
 from txsink.writer import Sink
 
@@ -23,14 +26,18 @@ __all__ = [
     "InternalError",
     "InvalidRequestError",
     "OutcomeUnknownError",
+    "ParquetFileSink",
     "Result",
     "Sink",
     "StageOptions",
     "StagedFile",
     "Stager",
+    "Table",
     "Transaction",
+    "TwoPhaseCommitSink",
     "TxsinkError",
     "UnavailableError",
+    "open_table",
     "open_writer",
     "write",
 ]

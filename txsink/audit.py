@@ -188,7 +188,7 @@ def _file_problems(log: Log, *, deep: bool) -> list[Problem]:
         for fact in segment.rows_of(log.facts().filter(gone)):
             named.setdefault(fact.path or "", fact)
     except CorruptError as error:
-        return [Problem(str(error.context.get("path", layout.LOG_DIRECTORY)), f"{error.attempted}: {error.found}")]
+        return [Problem(layout.LOG_DIRECTORY, f"the data files were not looked at: {error.attempted}: {error.found}")]
     places = Places(log)
     problems = ((path, places.problem(fact, deep=deep)) for path, fact in named.items())
     return [Problem(path, f"it {what}") for path, what in problems if what is not None]
@@ -281,8 +281,8 @@ def _pending(log: Log, pending: Pending) -> Explanation:
         sentence += ". The run that prepared it was retired, so recover has to finish it."
     rows = sum(file.rows for file in prepare.files)
     return Explanation(
-        pending.writer, pending.epoch, "pending", sentence, pending.run, pending.prepared, None, moment(prepare.time_ms),
-        len(prepare.files), rows,
+        pending.writer, pending.epoch, "pending", sentence, pending.run, pending.prepared, None,
+        moment(prepare.time_ms), len(prepare.files), rows,
     )  # fmt: skip
 
 

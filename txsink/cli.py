@@ -25,7 +25,7 @@ from txsink.recovery import ON_NEWER
 if TYPE_CHECKING:
     import click
 
-ERROR, USAGE = 1, 2
+ERROR = 1
 _LOG_LIMIT = 50
 _WIDE = 1 << 16  # columns: what is no terminal gets every row on one line, for grep
 
@@ -47,9 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return ERROR
-    except BrokenPipeError:
-        sys.stdout = click.utils.PacifyFlushWrapper(sys.stdout)  # type: ignore[assignment]
-        return ERROR
 
 
 # -- the commands -------------------------------------------------------------------------------------
@@ -64,7 +61,7 @@ def _group() -> click.Group:
     yes = click.Option(["--yes"], is_flag=True, help="Do it. Without it the command only says what it would do.")
     group = click.Group("txsink", help="Look at a txsink table; finish or drop what a crash left.")
     group.params.append(click.Option(["--traceback", "show_traceback"], is_flag=True, hidden=True))
-    group.callback = lambda show_traceback: None  # the commands look it up when something fails
+    group.callback = lambda **_: None  # the commands look the option up when something fails
     for run, *params in (
         (commands.status,),
         (

@@ -9,6 +9,7 @@ Does not promise: that a plan still holds when it is carried out. What happened 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -36,7 +37,7 @@ class Grid(NamedTuple):
     """A table of the text output."""
 
     heads: list[str]
-    rows: list[list[object]]
+    rows: Sequence[Sequence[object]]
 
 
 class Report(NamedTuple):
@@ -78,7 +79,7 @@ def status(path: str) -> Report:
         for name, one in writers.items()
     ]
     text: list[str | Grid] = [
-        f"{table.path} at version {table.version}: {total['files']} files, {total['rows']} rows, {total['bytes']} bytes",
+        f"{table.path} at version {table.version}: " + ", ".join(f"{count} {what}" for what, count in total.items()),
         Grid(["writer", "last epoch", "at version", "generation", "run", "claimed"], known),
     ]
     if pending:
@@ -92,7 +93,7 @@ def log(path: str, limit: int) -> Report:
     """The log entries, newest first."""
     table = open_table(path)
     found = table.history(limit or None)
-    rows: list[list[object]] = [
+    rows = [
         [one.version, one.kind, _when(one.time), one.writer, one.epoch, one.files, one.rows, one.run, one.note]
         for one in found
     ]
@@ -141,7 +142,7 @@ def explain(path: str, writer: str, epoch: int) -> Report:
     table = open_table(path)
     found = table.explain(writer, epoch)
     data = {"path": table.path, **found._asdict()}
-    detail: list[list[object]] = [
+    detail = [
         [name, _when(value) if isinstance(value, datetime) else value]
         for name, value in found._asdict().items()
         if value is not None and name not in {"writer", "epoch", "outcome", "sentence"}
@@ -290,7 +291,7 @@ def _planned(
     note: str = _CLAIMS,
 ) -> Report:  # fmt: skip
     data = {"path": table.path, "is_dry_run": not is_done, "plan": plan, **more}
-    if not plan:
+    if all(step["action"] == "keep" for step in plan):
         return Report(data, ["Nothing is to be done."])
     heads = ["action", "writer", "epoch", "files", "rows", "path"]
     grid = Grid(heads, [[step.get(head) for head in heads] for step in plan])
@@ -318,7 +319,9 @@ def _verify(path: str, *, deep: bool) -> list[Problem]:
         # The log cannot be read to its end: what it shows piece by piece is all there is.
         store = open_store(path)
         seen = audit.verify_log(Log(store, store.resolve(path), stamps()))
-        return seen or [Problem(error.attempted, error.found)]
+        version = error.context.get("version")
+        where = layout.entry_path(version) if isinstance(version, int) else layout.LOG_DIRECTORY
+        return seen or [Problem(where, f"{error.attempted}: {error.found}")]
 
 
 def _when(time: datetime) -> str:

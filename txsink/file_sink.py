@@ -110,6 +110,10 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
             newest = max([-1, *self._sink.pending, *self._committed()])
             with self._sink.begin(newest + 1) as one:
                 one.write(value)
+        elif txn.files is not None:
+            raise InvalidRequestError(
+                f"write to epoch {txn.epoch}", "it is pre-committed", "Write to the current transaction"
+            )
         elif self._is_writable(txn):
             if txn.stager is None:
                 txn.stager = self._new_stager(txn.epoch)

@@ -66,15 +66,12 @@ class RenamePublisher(NamedTuple):
 
     def replace(self, prepare: Prepare) -> None:
         """Move replaced files to where no reader looks. One that is gone was removed by somebody before us."""
-        self.store.move(
-            [
-                (
-                    f"{self.table_root}/{file.path}",
-                    f"{self.table_root}/{layout.removed_path(prepare.version, file.path)}",
-                )
-                for file in prepare.removes
-            ]
-        )
+        paths = [(file.path, layout.removed_path(prepare.version, file.path)) for file in prepare.removes]
+        moves = [(f"{self.table_root}/{path}", f"{self.table_root}/{removed}") for path, removed in paths]
+        self.store.move(moves)
+        # ORDER: old names durably gone before new files come and before the commit entry, else a power cut brings
+        # replaced rows back, next to what replaced them (I1).
+        self.store.settle([path for path, _ in moves])
 
     def withdraw(self, prepare: Prepare) -> None:
         """Delete staged files, then those a publish had moved already."""
@@ -87,6 +84,9 @@ class RenamePublisher(NamedTuple):
             ends = end_of(self.store, path, file), end_of(self.store, target, file)
             if decide(LogFact.ABORTED, *ends) is Action.DROP_BOTH:
                 self.store.delete(target)
+        # ORDER: published names durably gone before the `cleaned` entry, else a power cut brings rows back that
+        # nobody drops any more (I1).
+        self.store.settle([f"{self.table_root}/{file.path}" for file in prepare.files])
         self._prune(prepare)
 
     def _staged(self, prepare: Prepare, file: DataFile) -> str:

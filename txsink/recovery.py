@@ -160,10 +160,8 @@ def sweep(log: Log, run: Run, staging_root: str, names: list[StagedName], *, dry
 
 def temporaries(log: Log, *, dry_run: bool = False) -> list[str]:
     """Delete half-made log objects. A put whose temporary file vanishes makes it again."""
-    found = []
-    for directory in (layout.LOG_DIRECTORY, layout.STATE_DIRECTORY, layout.SEGMENT_DIRECTORY):
-        root = f"{log.root}/{directory}"
-        found += [f"{root}/{path}" for path in log.store.list(root) if layout.is_temporary(path)]
+    root = f"{log.root}/{layout.HEAD_PATH}".rpartition("/")[0]  # the hint's own are here, all others below
+    found = [f"{root}/{path}" for path in log.store.list(root) if layout.is_temporary(path)]
     if not dry_run:
         for path in found:
             log.store.delete(path)

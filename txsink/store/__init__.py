@@ -77,7 +77,7 @@ class Store(Protocol):
         """A new file (its directories too); InternalError when it exists."""
 
     def settle(self, paths: Paths) -> None:
-        """Make the names of sealed files durable, up to the file system's root."""
+        """Make it durable, up to the file system's root, that these names are there, or that they are gone."""
 
     def move(self, moves: Moves) -> Moves:
         """Give each file its new name unless that is taken, durably.

@@ -125,7 +125,7 @@ class LocalStore:
     def settle(self, paths: Iterable[str]) -> None:
         for directory in sorted({_parent(path) for path in paths}):
             with _mapped(f"make the names in {directory} durable"):
-                self._sync_names(directory)
+                self._sync_nearest(directory)
 
     def move(self, moves: _Moves) -> _Moves:
         undone: _Moves = []
@@ -270,6 +270,13 @@ class LocalStore:
                 self._sync_directory(path)
         # Noted together: had a directory above failed, a retry that stops at `path` would never sync it.
         self._durable.update(above)
+
+    def _sync_nearest(self, path: str) -> None:
+        """The same for a directory that may be gone: then it is its own name that is."""
+        try:
+            self._sync_names(path)
+        except FileNotFoundError:
+            self._sync_nearest(_parent(path))
 
     def _sync_directory(self, path: str) -> None:
         handle = self._os.open(path, os.O_RDONLY | os.O_DIRECTORY)

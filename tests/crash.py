@@ -1,0 +1,208 @@
+"""The engine of the crash proof: every disk a crash can leave, and every disk a crash in its recovery can leave.
+
+Promises: `explore` runs a scenario once, keeps the disk before every changing call, and after a kill or a power cut
+at each of them (unsynced content and names lost, kept, or mixed at random) checks the wounded disk, recovers it as a
+new process would, checks it again, and does the same with disks left by crashes within those recoveries. Same seed,
+same states (I16). `planned` and `delivered` crashes are counted apart.
+Relies on: `SimDisk.watch`: one run shows all its crash states (that they are those of `crash_at` is sampled).
+Does not promise: every combination of two crashes. Their number is a quota, drawn evenly over the first ones.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from crash_check import (
+    STAGING,
+    Book,
+    Files,
+    Truth,
+    Violation,
+    check_healed,
+    check_log_reader,
+    check_same,
+    check_wounded,
+)
+from crash_scenarios import Scenario, World, block_size
+from simdisk import Crash, SimDisk
+from simimage import Choice
+from txsink import recovery
+from txsink.errors import TxsinkError
+
+RECOVERY_LIFE = 0x100  # ids of a recovery differ from those of the run before it
+
+
+class Moment(NamedTuple):
+    """A disk just before a call, and what had been told by then."""
+
+    disk: SimDisk
+    truth: Truth
+
+
+@dataclass
+class Tally:
+    """What an exploration did."""
+
+    planned: int = 0
+    delivered: int = 0
+    states: set[str] = field(default_factory=set)
+
+
+def moments(world: World, run: Callable[[World], object]) -> list[Moment]:
+    """The disk before every changing call of `run`, and after the last one."""
+    found: list[Moment] = []
+
+    def note(disk: SimDisk) -> None:
+        found.append(Moment(disk.after_kill(), world.truth.fork()))
+
+    world.disk.watch = note
+    run(world)
+    world.disk.watch = None
+    note(world.disk)
+    return found
+
+
+def crash_state(chosen: Scenario, call: int, when: str) -> str:
+    """The fingerprint of the disk left by really dying at a call."""
+    disk = SimDisk()
+    disk.crash_at(call, "before" if when == "before" else "after")
+    try:
+        chosen.run(World(disk))
+    except Crash:
+        return disk.after_kill().fingerprint()
+    message = f"the crash {when} call {call} never came"
+    raise AssertionError(message)
+
+
+def images(moment: Moment, seed: str, mixtures: int) -> Iterator[SimDisk]:
+    """The disks that a kill and power cuts at this moment can leave."""
+    yield moment.disk
+    choices: list[Choice] = ["lost", "kept", *(random.Random(f"{seed}-{n}") for n in range(mixtures))]
+    yield from (moment.disk.after_power_cut(choice) for choice in choices)
+
+
+class Explorer:
+    """Explores one scenario."""
+
+    def __init__(self, chosen: Scenario, *, mixtures: int = 4, quota: int = 0) -> None:
+        self.chosen = chosen
+        self.mixtures = mixtures
+        self.quota = quota
+        self.tally = Tally()
+        self._seen: set[tuple[str, frozenset[object]]] = set()
+
+    def explore(self) -> Tally:
+        """All first crashes, then second ones until there are `quota` states."""
+        with block_size(self.chosen):
+            self._explore()
+        return self.tally
+
+    def _explore(self) -> None:
+        first = moments(World(SimDisk()), self.chosen.run)
+        self.tally.planned += len(first)
+        seconds: list[list[Moment]] = []
+        for at, moment in enumerate(first):
+            self.tally.delivered += 1
+            for image in images(moment, f"{self.chosen.name}-{at}", self.mixtures):
+                if self._is_new(image, moment.truth):
+                    seconds.append(self.judge(Moment(image, moment.truth), 1, is_thorough=True))
+        self._explore_seconds(seconds)
+
+    def _explore_seconds(self, seconds: list[list[Moment]]) -> None:
+        """Crashes during recoveries, a few of each recovery at a time, so that the quota is spread evenly."""
+        chance = random.Random(f"{self.chosen.name}-seconds")
+        for found in seconds:
+            chance.shuffle(found)
+        level = 0
+        while len(self.tally.states) < self.quota and any(level < len(found) for found in seconds):
+            for at, found in enumerate(seconds):
+                if level < len(found) and len(self.tally.states) < self.quota:
+                    self._second(found[level], f"{self.chosen.name}-{at}-{level}", chance)
+            level += 1
+
+    def _second(self, moment: Moment, seed: str, chance: random.Random) -> None:
+        self.tally.planned += 1
+        self.tally.delivered += 1
+        for image in images(moment, seed, 2):
+            if self._is_new(image, moment.truth):
+                self.judge(Moment(image, moment.truth), 2, is_thorough=chance.randrange(8) == 0)
+
+    def _is_new(self, image: SimDisk, truth: Truth) -> bool:
+        mark = image.fingerprint()
+        self.tally.states.add(mark)
+        key = (mark, frozenset(truth.told))
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
+
+    def judge(self, moment: Moment, depth: int, *, is_thorough: bool) -> list[Moment]:
+        """Check, recover, check; returns the moments of the recovery."""
+        return judge(self.chosen, moment, depth, is_thorough=is_thorough)
+
+
+def judge(chosen: Scenario, moment: Moment, depth: int, *, is_thorough: bool) -> list[Moment]:
+    """Check the wounded disk, recover it, check it; `is_thorough`: once more, and write an epoch."""
+    before = moment.disk.files()
+    book = check_wounded(before, moment.truth)
+    world = World(moment.disk.after_kill(), moment.truth.fork(), depth * RECOVERY_LIFE)
+    read_log(world, before, book)
+    found = moments(world, lambda world: heal(chosen, world))
+    clear(world)
+    healed = world.disk.files()
+    after = check_healed(healed, world.truth, before, book)
+    if is_thorough:
+        read_log(world, healed, after)
+        converge(chosen, world, healed)
+    return found
+
+
+def heal(chosen: Scenario, world: World) -> None:
+    """What the program does when it starts again; what it is told by that it builds upon."""
+    for writer in chosen.writers:
+        try:
+            sink = world.open(writer)
+        except TxsinkError as error:
+            raise Violation("I14 recovery refused", f"{type(error).__name__}: {error}") from error
+        if sink.last_epoch is not None:
+            world.tell("committed", writer, sink.last_epoch)
+
+
+def read_log(world: World, files: Files, book: Book) -> None:
+    """What a reader that goes through the log sees."""
+    try:
+        reader = world.reader()
+        live = {path: fact.file() for path, fact in reader.live().items()} if reader.exists else {}
+    except TxsinkError as error:
+        raise Violation("I13 reader refused", f"{type(error).__name__}: {error}") from error
+    check_log_reader(files, live, book)
+
+
+def clear(world: World) -> None:
+    """Delete half-made log objects, as `txsink sweep` does."""
+    recovery.temporaries(world.reader())
+
+
+def converge(chosen: Scenario, world: World, healed: Files) -> None:
+    """I12: opening again changes nothing more. I14: work goes on."""
+    heal(chosen, world)
+    clear(world)
+    again = world.disk.files()
+    check_same(again, healed)
+    for writer in chosen.writers:
+        sink = world.open(writer)
+        epoch = 1_000 if sink.last_epoch is None else sink.last_epoch + 1_000
+        try:
+            world.commit(sink, epoch, (90_000 + ord(writer[0]), 91_000 + ord(writer[0])))
+        except TxsinkError as error:
+            raise Violation("I14 no further epoch", f"{type(error).__name__}: {error}") from error
+    clear(world)
+    files = world.disk.files()
+    staged = [path for path in files if path.startswith(STAGING)]
+    if staged:
+        raise Violation("I9 staged left-over", f"{staged}")
+    book = check_wounded(files, world.truth)
+    read_log(world, files, book)

@@ -1,0 +1,370 @@
+"""The checker of the crash proof: what must hold of a disk, whatever happened to it. Reads bytes, not the engine.
+
+Promises: `check_wounded` judges a disk as the crash left it, `check_healed` one that was recovered; the first thing
+that is wrong is a `Violation` whose kind cites the invariant of `txsink.transaction`.
+Relies on: `entry.decode` for bytes of entries, pyarrow for rows; what epochs hold is told by the scenario, and which of
+them are committed by a model of its own (`Book`), not by `state.fold`. The log reader of the engine is compared to it.
+Does not promise: to judge summaries and segments by their bytes: the log reader that uses them is judged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from txsink import entry as entries
+from txsink import layout
+from txsink.entry import Abort, AnyEntry, Claim, Commit, Create, DataFile, Maintenance, Prepare, WriterEntry
+from txsink.errors import TxsinkError
+
+ROOT = "/d/t"
+STAGING = "/d/.t.txsink"
+
+Files: TypeAlias = dict[str, bytes]
+Row: TypeAlias = tuple[str, int, int]  # writer, epoch, id
+Epoch: TypeAlias = tuple[str, int]
+
+
+class Violation(Exception):  # noqa: N818 -- it is a finding, not an error of the checker
+    """An invariant does not hold: its number and name, and what was seen."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(f"{kind}: {text}")
+        self.kind = kind
+
+
+class Told(NamedTuple):
+    """Something a call that returned has promised: what (prepared, committed, aborted, rewound), and of which epoch."""
+
+    what: str
+    writer: str
+    epoch: int
+
+
+@dataclass
+class Truth:
+    """What a scenario knows of its own doing."""
+
+    rows: dict[Epoch, tuple[int, ...]] = field(default_factory=dict)  # what each epoch is to hold
+    told: set[Told] = field(default_factory=set)
+    history: dict[int, bytes] = field(default_factory=dict)  # entries seen before they were expired
+
+    def fork(self) -> Truth:
+        """A copy that may learn more."""
+        return Truth(dict(self.rows), set(self.told), dict(self.history))
+
+
+def day_of(row: int) -> str:
+    """The partition a row belongs to."""
+    return "ab"[row % 2]
+
+
+# -- the book: what the log says, worked out anew ---------------------------------------------------------
+
+
+@dataclass
+class Waiting:
+    """A prepared transaction, and what it will take away."""
+
+    prepare: Prepare
+    doomed: dict[Row, str]  # with the path it lies under
+    is_publishing: bool = False
+
+
+@dataclass
+class Book:
+    """The log replayed by a model that knows only rows."""
+
+    log: list[AnyEntry] = field(default_factory=list)
+    boundary: int = 0
+    visible: dict[Row, str] = field(default_factory=dict)
+    waiting: dict[int, Waiting] = field(default_factory=dict)
+    aborting: dict[int, Prepare] = field(default_factory=dict)
+    committed: list[tuple[Epoch, str]] = field(default_factory=list)  # with the mode
+    aborted: list[Epoch] = field(default_factory=list)
+    prepared: list[tuple[Epoch, str]] = field(default_factory=list)
+    removed: dict[str, tuple[DataFile, int, int]] = field(default_factory=dict)  # file, prepared, committed at
+    holders: dict[str, tuple[str, int]] = field(default_factory=dict)
+    files: dict[str, DataFile] = field(default_factory=dict)
+
+
+def book_of(files: Files, truth: Truth) -> Book:
+    """Read every entry (I7, I13), follow the rules (I4, I5, I10), and say what should be seen."""
+    found = _slots(files)
+    decoded = {version: _decoded(data, version) for version, data in found.items()}
+    boundaries = [one.boundary for one in decoded.values() if isinstance(one, Maintenance) and one.boundary]
+    book = Book(boundary=max(boundaries, default=0))
+    previous = entries.GENESIS
+    for version in range(max(found, default=-1) + 1):
+        data = truth.history.get(version) if version < book.boundary else found.get(version)
+        if data is None:
+            raise Violation("I13 lost entry", f"entry {version} of {max(found)} is missing")
+        entry = _decoded(data, version)
+        if entry.previous != previous:
+            raise Violation("I7 broken chain", f"entry {version} does not follow the one before")
+        previous = entries.digest(data)
+        _take(book, entry, truth)
+        book.log.append(entry)
+    return book
+
+
+def _slots(files: Files) -> dict[int, bytes]:
+    start = f"{ROOT}/{layout.LOG_DIRECTORY}/"
+    names = ((path[len(start) :], data) for path, data in files.items() if path.startswith(start))
+    return {at: data for name, data in names if (at := layout.parse_version(name)) is not None}
+
+
+@lru_cache(maxsize=1 << 15)
+def _decoded(data: bytes, version: int) -> AnyEntry:
+    try:
+        return entries.decode(data, version)
+    except TxsinkError as error:
+        raise Violation("I13 torn entry", str(error)) from error
+
+
+def _take(book: Book, entry: AnyEntry, truth: Truth) -> None:
+    if isinstance(entry, Create) is not (entry.version == 0):
+        raise Violation("I7 broken chain", f"entry {entry.version} is a {type(entry).__name__}")
+    if isinstance(entry, WriterEntry):
+        _check_holder(book, entry)
+    if isinstance(entry, Prepare):
+        _prepare(book, entry, truth)
+    elif isinstance(entry, entries.Publishing):
+        book.waiting[entry.prepared].is_publishing = True
+    elif isinstance(entry, Commit):
+        _commit(book, entry, truth)
+    elif isinstance(entry, Abort):
+        waiting = book.waiting.pop(entry.prepared)
+        if waiting.is_publishing:
+            raise Violation("I8 aborted while it removed", f"entry {entry.version}")
+        book.aborting[entry.prepared] = waiting.prepare
+        book.aborted.append((entry.writer, entry.epoch))
+    elif isinstance(entry, Maintenance):
+        for version in entry.cleaned:
+            book.aborting.pop(version, None)
+
+
+def _check_holder(book: Book, entry: WriterEntry) -> None:
+    run = (entry.run, entry.generation)
+    if isinstance(entry, Claim) or (isinstance(entry, Prepare) and entry.claims):
+        known = book.holders.get(entry.writer, ("", 0))
+        if run not in (known, (entry.run, known[1] + 1)):
+            raise Violation("I10 generation", f"entry {entry.version} claims {run} after {known}")
+        book.holders[entry.writer] = run
+    elif book.holders.get(entry.writer) != run:
+        raise Violation("I10 retired run wrote", f"entry {entry.version} is of {run}")
+
+
+def _prepare(book: Book, entry: Prepare, truth: Truth) -> None:
+    epoch = (entry.writer, entry.epoch)
+    last = _last(book, entry.writer)
+    book.prepared.append((epoch, entry.mode))
+    doomed = dict(book.visible)
+    for waiting in book.waiting.values():
+        if waiting.prepare.writer == entry.writer:
+            doomed = {row: path for row, path in doomed.items() if row not in waiting.doomed}
+            doomed |= dict.fromkeys(_rows(waiting.prepare, truth), "")
+    match entry.mode:
+        case "append":
+            doomed = {}
+        case "overwrite-partitions":
+            days = {day_of(row) for row in truth.rows[epoch]}
+            doomed = {row: path for row, path in doomed.items() if day_of(row[2]) in days}
+        case "rewind":
+            doomed = {row: at for row, at in doomed.items() if row[0] == entry.writer and row[1] > entry.epoch}
+    if entry.mode != "rewind" and entry.epoch <= max([last, *_waiting(book, entry.writer)]):
+        raise Violation("I4 epochs do not grow", f"entry {entry.version} prepares epoch {entry.epoch} after {last}")
+    book.waiting[entry.version] = Waiting(entry, doomed)
+
+
+def _commit(book: Book, entry: Commit, truth: Truth) -> None:
+    waiting = book.waiting.pop(entry.prepared, None)
+    if waiting is None:
+        raise Violation("I5 committed twice", f"entry {entry.version} commits {entry.prepared}, which is not pending")
+    prepare = waiting.prepare
+    for row in waiting.doomed:
+        book.visible.pop(row, None)
+    for row, path in _rows(prepare, truth).items():
+        if row in book.visible:
+            raise Violation("I5 committed twice", f"entry {entry.version} commits {row} again")
+        book.visible[row] = path
+    for file in prepare.removes:
+        book.removed[file.path] = (file, prepare.version, entry.version)
+        book.files.pop(file.path, None)
+    book.files |= {file.path: file for file in prepare.files}
+    book.committed.append(((entry.writer, entry.epoch), prepare.mode))
+
+
+def _rows(prepare: Prepare, truth: Truth) -> dict[Row, str]:
+    if prepare.mode == "rewind":
+        return {}
+    where = {(file.partition.get("day") if file.partition else None): file.path for file in prepare.files}
+    rows = truth.rows[prepare.writer, prepare.epoch]
+    return {(prepare.writer, prepare.epoch, row): where.get(day_of(row), where.get(None, "")) for row in rows}
+
+
+def _last(book: Book, writer: str) -> int:
+    mine = [(epoch, mode) for (name, epoch), mode in book.committed if name == writer]
+    return mine[-1][0] if mine else -1
+
+
+def _waiting(book: Book, writer: str) -> list[int]:
+    return [one.prepare.epoch for one in book.waiting.values() if one.prepare.writer == writer]
+
+
+# -- readers ----------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1 << 14)
+def ids_in(data: bytes) -> tuple[int, ...]:
+    """The ids of the rows of a Parquet file."""
+    try:
+        return tuple(pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True).read(["id"])["id"].to_pylist())
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise Violation("I6 damaged file", f"{len(data)} bytes: {error}") from error
+
+
+@lru_cache(maxsize=1 << 14)
+def identity_of(data: bytes) -> tuple[int, str]:
+    """Size and digest of the footer region, as `txsink.stage` defines a file's identity."""
+    size = int.from_bytes(data[-8:-4], "little") + 8
+    return len(data), hashlib.sha256(data[-size:]).hexdigest()
+
+
+def directory_ids(files: Files) -> Counter[int]:
+    """What a reader sees that takes every `*.parquet` below the root, hidden directories too, as DuckDB does."""
+    return _counted(data for path, data in files.items() if path.startswith(f"{ROOT}/") and path.endswith(".parquet"))
+
+
+def _counted(contents: Iterable[bytes]) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for data in contents:
+        found.update(ids_in(data))
+    return found
+
+
+def ids_of(rows: Iterable[Row]) -> Counter[int]:
+    """Rows as ids."""
+    return Counter(row for _, _, row in rows)
+
+
+# -- the checks -------------------------------------------------------------------------------------------
+
+
+def check_wounded(files: Files, truth: Truth) -> Book:
+    """What must hold at every moment, before any recovery."""
+    book = book_of(files, truth)
+    _check_told(book, truth)
+    _check_files(book, files)
+    seen = directory_ids(files)
+    if twice := [row for row, count in seen.items() if count > 1]:
+        raise Violation("I1 seen twice", f"a directory reader sees {twice} twice")
+    leaving = {row for one in book.waiting.values() if one.is_publishing for row in one.doomed}
+    required = ids_of(row for row in book.visible if row not in leaving)
+    coming = [one.prepare for one in book.waiting.values()] + list(book.aborting.values())
+    allowed = required | ids_of(book.visible)
+    for prepare in coming:
+        allowed |= ids_of(_rows(prepare, truth))
+    if lost := required - seen:
+        raise Violation("I1 rows lost", f"a directory reader misses {sorted(lost)}")
+    if extra := seen - allowed:
+        raise Violation("I1 rows not committed", f"a directory reader sees {sorted(extra)}, which nobody prepared")
+    return book
+
+
+def check_log_reader(files: Files, live: Mapping[str, DataFile], book: Book) -> None:
+    """The engine's log reader names exactly the committed files, and their rows are those of whole epochs (I2)."""
+    if {**live} != book.files:
+        raise Violation("I2 log reader", f"it sees {sorted(live)}, committed are {sorted(book.files)}")
+    contents = [places[0] for file in live.values() if (places := _places(files, file))]
+    if (seen := _counted(contents)) != ids_of(book.visible):
+        raise Violation("I1 log reader", f"it reads {sorted(seen.elements())}, not {sorted(ids_of(book.visible))}")
+
+
+def check_healed(files: Files, truth: Truth, before: Files, book_before: Book) -> Book:
+    """What must hold after recover and sweep; `before` is the disk they found."""
+    book = check_wounded(files, truth)
+    if directory_ids(files) != ids_of(book.visible):
+        raise Violation("I1 directory reader", f"sees {sorted(directory_ids(files))}, not {sorted(ids_of(book.visible))}")
+    slots = _slots(files)
+    for version, data in _slots(before).items():
+        if version >= book.boundary and slots.get(version) != data:
+            raise Violation("I7 entry changed", f"entry {version} is not what it was")
+    if book.log[: len(book_before.log)] != book_before.log:
+        raise Violation("I7 entry changed", "the log is not a continuation of what it was")
+    if book.waiting or book.aborting:
+        raise Violation("I9 unresolved", f"still waiting: {sorted(book.waiting)}, aborting: {sorted(book.aborting)}")
+    if left := [path for path in files if path.startswith(f"{STAGING}/")]:
+        raise Violation("I9 staged left-over", f"{left}")
+    if left := [path for path in files if layout.is_temporary(path)]:
+        raise Violation("I9 temporary left-over", f"{left}")
+    return book
+
+
+def check_same(files: Files, before: Files) -> None:
+    """I12: a second opening adds its claim and what can be made again, and changes nothing else."""
+    derived = (f"{ROOT}/{layout.STATE_DIRECTORY}/", f"{ROOT}/{layout.SEGMENT_DIRECTORY}/", f"{ROOT}/{layout.HEAD_PATH}")
+    changed = {path for path in files.keys() | before.keys() if files.get(path) != before.get(path)}
+    changed = {path for path in changed if not path.startswith(derived)}
+    for path in changed:
+        is_new_entry = path.startswith(f"{ROOT}/{layout.LOG_DIRECTORY}/") and path not in before
+        version = layout.parse_version(path.rpartition("/")[2]) if is_new_entry else None
+        if version is None or not isinstance(_decoded(files[path], version), Claim):
+            raise Violation("I12 second recovery", f"it changed {path}")
+
+
+def _check_told(book: Book, truth: Truth) -> None:
+    """I3: what a call has promised by returning is in the log."""
+    known = {
+        "prepared": {epoch for epoch, _ in book.prepared},
+        "committed": {epoch for epoch, mode in book.committed if mode != "rewind"},
+        "rewound": {epoch for epoch, mode in book.committed if mode == "rewind"},
+        "aborted": set(book.aborted),
+    }
+    for told in truth.told:
+        if (told.writer, told.epoch) not in known[told.what]:
+            raise Violation(f"I3 {told.what} was told", f"epoch {told.epoch} of {told.writer!r} is not")
+
+
+def _check_files(book: Book, files: Files) -> None:
+    """I6, I8: what is committed, what is pending and what a retained version names lies where it should."""
+    for file in book.files.values():
+        _check_file(files, file, "I6 committed file")
+    for file, _, version in book.removed.values():
+        if version > book.boundary:
+            _check_file(files, file, "I8 replaced file")
+    for waiting in book.waiting.values():
+        prepare = waiting.prepare
+        directory = f"{STAGING}/{layout.staged_directory(prepare.writer, prepare.run, prepare.epoch)}"
+        for file in prepare.files:
+            found = [files.get(f"{directory}/{file.path}"), files.get(f"{ROOT}/{file.path}")]
+            if not any(data is not None and _is_same(data, file) for data in found):
+                raise Violation("I8 pending file", f"{file.path} is neither staged nor published as recorded")
+
+
+def _check_file(files: Files, file: DataFile, kind: str) -> None:
+    found = _places(files, file)
+    if not found:
+        raise Violation(f"{kind} is missing", file.path)
+    if not all(_is_same(data, file) for data in found):
+        raise Violation(f"{kind} is another", file.path)
+
+
+def _is_same(data: bytes, file: DataFile) -> bool:
+    return identity_of(data) == (file.bytes, file.digest) and len(ids_in(data)) == file.rows
+
+
+def _places(files: Files, file: DataFile) -> list[bytes]:
+    """The bytes of a file under its name or under that of a replaced one."""
+    if (data := files.get(f"{ROOT}/{file.path}")) is not None:
+        return [data]
+    start, end = f"{ROOT}/{layout.REMOVED_DIRECTORY}/", f"/{file.path}.removed"
+    return [data for path, data in files.items() if path.startswith(start) and path.endswith(end)]
