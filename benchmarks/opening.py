@@ -32,7 +32,9 @@ def run(scale: Scale) -> list[Finding]:
     ours, theirs = p50(times["old"]), p50(times["young"])
     return [
         Finding(f"open a writer at {ages['old']:,} epochs / at 100", ms(ours), ms(theirs), ours / theirs, 3.0),
-        Finding("the same, slowest", ms(max(times["old"])), ms(max(times["young"])), max(times["old"]) / max(times["young"])),
+        Finding(
+            "the same, slowest", ms(max(times["old"])), ms(max(times["young"])), max(times["old"]) / max(times["young"])
+        ),
     ]
 
 

@@ -73,9 +73,7 @@ def grow(directory: Path, age: int, rows: pa.Table) -> None:
                 txsink_write(sink, epoch, rows)
 
 
-def _compare(
-    directory: Path, rows: pa.Table, rounds: int, written: Delta, committed: Delta, age: int
-) -> list[Finding]:
+def _compare(directory: Path, rows: pa.Table, rounds: int, written: Delta, committed: Delta, age: int) -> list[Finding]:
     with (
         txsink.open_writer(str(directory / "synced"), "bench") as sink,
         unsynced_writer(directory / "unsynced", "bench") as unsynced,

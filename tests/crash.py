@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from crash_check import (
     STAGING,
@@ -26,13 +27,14 @@ from crash_check import (
     check_same,
     check_wounded,
 )
-from crash_scenarios import Scenario, World, block_size
+from crash_scenarios import Scenario, World, setting
 from simdisk import Crash, SimDisk
 from simimage import Choice
 from txsink import recovery
 from txsink.errors import TxsinkError
 
 RECOVERY_LIFE = 0x100  # ids of a recovery differ from those of the run before it
+SECONDS_MAX = 40  # crashes looked at within one recovery
 
 
 class Moment(NamedTuple):
@@ -65,16 +67,42 @@ def moments(world: World, run: Callable[[World], object]) -> list[Moment]:
     return found
 
 
-def crash_state(chosen: Scenario, call: int, when: str) -> str:
+def crash_state(chosen: Scenario, call: int, when: Literal["before", "after"]) -> str:
     """The fingerprint of the disk left by really dying at a call."""
     disk = SimDisk()
-    disk.crash_at(call, "before" if when == "before" else "after")
-    try:
+    disk.crash_at(call, when)
+    with suppress(Crash):
         chosen.run(World(disk))
-    except Crash:
-        return disk.after_kill().fingerprint()
-    message = f"the crash {when} call {call} never came"
-    raise AssertionError(message)
+    if disk.delivered != 1:
+        raise Violation("no crash", f"the one planned {when} call {call} never came")
+    return disk.after_kill().fingerprint()
+
+
+class Mortal:
+    """One process among several on a disk: it dies at its `call`-th changing call, and the others live on."""
+
+    def __init__(self, disk: SimDisk, call: int) -> None:
+        self._disk = disk
+        self._left = call
+        self.path = disk.path
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether its crash came."""
+        return self._left <= 0
+
+    def __getattr__(self, name: str) -> Any:
+        act = getattr(self._disk, name)
+
+        def call(*arguments: Any) -> Any:
+            before = self._disk.calls
+            if self._left == 0:
+                raise Crash
+            answer = act(*arguments)
+            self._left -= min(self._left, self._disk.calls - before)
+            return answer
+
+        return call
 
 
 def images(moment: Moment, seed: str, mixtures: int) -> Iterator[SimDisk]:
@@ -96,11 +124,12 @@ class Explorer:
 
     def explore(self) -> Tally:
         """All first crashes, then second ones until there are `quota` states."""
-        with block_size(self.chosen):
+        with setting(self.chosen):
             self._explore()
         return self.tally
 
     def _explore(self) -> None:
+        chance = random.Random(f"{self.chosen.name}-seconds")
         first = moments(World(SimDisk()), self.chosen.run)
         self.tally.planned += len(first)
         seconds: list[list[Moment]] = []
@@ -108,14 +137,13 @@ class Explorer:
             self.tally.delivered += 1
             for image in images(moment, f"{self.chosen.name}-{at}", self.mixtures):
                 if self._is_new(image, moment.truth):
-                    seconds.append(self.judge(Moment(image, moment.truth), 1, is_thorough=True))
-        self._explore_seconds(seconds)
+                    found = judge(self.chosen, Moment(image, moment.truth), 1, is_thorough=True)
+                    chance.shuffle(found)
+                    seconds.append(found[:SECONDS_MAX])
+        self._explore_seconds(seconds, chance)
 
-    def _explore_seconds(self, seconds: list[list[Moment]]) -> None:
-        """Crashes during recoveries, a few of each recovery at a time, so that the quota is spread evenly."""
-        chance = random.Random(f"{self.chosen.name}-seconds")
-        for found in seconds:
-            chance.shuffle(found)
+    def _explore_seconds(self, seconds: list[list[Moment]], chance: random.Random) -> None:
+        """Crashes during recoveries, one of each recovery at a time, so that the quota is spread evenly."""
         level = 0
         while len(self.tally.states) < self.quota and any(level < len(found) for found in seconds):
             for at, found in enumerate(seconds):
@@ -128,7 +156,7 @@ class Explorer:
         self.tally.delivered += 1
         for image in images(moment, seed, 2):
             if self._is_new(image, moment.truth):
-                self.judge(Moment(image, moment.truth), 2, is_thorough=chance.randrange(8) == 0)
+                judge(self.chosen, Moment(image, moment.truth), 2, is_thorough=chance.randrange(8) == 0)
 
     def _is_new(self, image: SimDisk, truth: Truth) -> bool:
         mark = image.fingerprint()
@@ -139,9 +167,22 @@ class Explorer:
         self._seen.add(key)
         return True
 
-    def judge(self, moment: Moment, depth: int, *, is_thorough: bool) -> list[Moment]:
-        """Check, recover, check; returns the moments of the recovery."""
-        return judge(self.chosen, moment, depth, is_thorough=is_thorough)
+
+def walk(chosen: Scenario, crashes: int, seed: str) -> None:
+    """Crash, crash in the recovery, crash in the recovery of that … and judge what the last one leaves (F27)."""
+    chance = random.Random(f"{chosen.name}-{seed}")
+    run, world = chosen.run, World(SimDisk())
+    for depth in range(1, crashes + 1):
+        found = moments(world, run)
+        moment = found[chance.randrange(len(found))]
+        image = list(images(moment, f"{seed}-{depth}", 1))[chance.randrange(4)]
+        check_wounded(image.files(), moment.truth)
+        world = World(image.after_kill(), moment.truth.fork(), depth * RECOVERY_LIFE)
+
+        def run(world: World) -> None:
+            heal(chosen, world)
+
+    judge(chosen, Moment(world.disk, world.truth), crashes + 1, is_thorough=True)
 
 
 def judge(chosen: Scenario, moment: Moment, depth: int, *, is_thorough: bool) -> list[Moment]:
@@ -183,7 +224,7 @@ def read_log(world: World, files: Files, book: Book) -> None:
 
 def clear(world: World) -> None:
     """Delete half-made log objects, as `txsink sweep` does."""
-    recovery.temporaries(world.reader())
+    recovery.temporaries(world.log())
 
 
 def converge(chosen: Scenario, world: World, healed: Files) -> None:

@@ -20,7 +20,7 @@ import pytest
 
 from crash_check import ROOT, Told, Truth, day_of
 from simdisk import SimDisk
-from txsink import layout, log, recovery, segment
+from txsink import entry, layout, log, recovery, segment
 from txsink.log import Stamps
 from txsink.sink import open_sink
 from txsink.store import Store
@@ -62,10 +62,14 @@ class World:
         sink = open_sink(self.store(), stamps_of(self.life), ROOT, writer, options, is_one_shot=is_one_shot)
         return sink
 
-    def reader(self) -> log.Log:
-        """A new process reads the log."""
+    def log(self) -> log.Log:
+        """The log, not read yet, in a new process."""
         self.life += 1
-        found = log.Log(self.store(), ROOT, stamps_of(self.life))
+        return log.Log(self.store(), ROOT, stamps_of(self.life))
+
+    def reader(self) -> log.Log:
+        """The log, read."""
+        found = self.log()
         found.load()
         return found
 
@@ -129,10 +133,15 @@ def scenario(*writers: str, is_small: bool = False) -> Callable[[Callable[[World
     return register
 
 
+_decode_entry, _decode_segment = lru_cache(1 << 15)(entry.decode), lru_cache(1 << 13)(segment.decode)
+
+
 @contextmanager
-def block_size(chosen: Scenario) -> Iterator[None]:
-    """The sizes the scenario runs with."""
+def setting(chosen: Scenario) -> Iterator[None]:
+    """The sizes the scenario runs with; pure functions of bytes remember what they said."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(entry, "decode", _decode_entry)
+        patch.setattr(segment, "decode", _decode_segment)
         if chosen.is_small:
             # Both modules name the constant: they must agree.
             patch.setattr(segment, "BLOCK", 4)

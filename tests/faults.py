@@ -21,15 +21,13 @@ Worked example, the loop that crashes before every store call of a run:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from simdisk import Crash
 from txsink.errors import OutcomeUnknownError, UnavailableError
-from txsink.store import Output, Store, Tail
+from txsink.store import Moves, Output, Paths, Store, Tail
 
 _T = TypeVar("_T")
-_Names: TypeAlias = list[str]  # inside a class with a method `list`, that word means the method
-_Moves: TypeAlias = list[tuple[str, str]]
 _READS = {"resolve", "read", "tail", "list", "same_place"}
 
 
@@ -108,7 +106,7 @@ class FaultyStore:
     def tail(self, path: str, count: int) -> Tail | None:
         return self.call("tail", path, lambda: self._store.tail(path, count))
 
-    def list(self, path: str) -> _Names:
+    def list(self, path: str) -> Paths:
         names = self.call("list", path, lambda: self._store.list(path))
         for fault in self.plan:
             if fault.kind == "hide":
@@ -130,10 +128,10 @@ class FaultyStore:
     def create(self, path: str) -> Output:
         return _FaultyOutput(self, path, self.call("create", path, lambda: self._store.create(path)))
 
-    def settle(self, paths: _Names) -> None:
+    def settle(self, paths: Paths) -> None:
         self.call("settle", " ".join(paths), lambda: self._store.settle(paths))
 
-    def move(self, moves: _Moves) -> _Moves:
+    def move(self, moves: Moves) -> Moves:
         targets = " ".join(target for _, target in moves)
         return self.call("move", targets, lambda: self._store.move(moves))
 

@@ -61,7 +61,7 @@ def facts(status: Any) -> tuple[object, ...]:
 # -- the same behaviour as os -------------------------------------------------------------------------------
 
 CALLS: dict[str, Callable[[Any, str, str], object]] = {
-    "make": lambda system, one, two: make(system, one, f"content of {one[-1]}".encode()),
+    "make": lambda system, one, two: make(system, one, f"content of {one[-1]}".encode(), synced=False),
     "read": lambda system, one, two: read(system, one),
     "stat": lambda system, one, two: facts(system.stat(one)),
     "lstat": lambda system, one, two: facts(system.lstat(one)),

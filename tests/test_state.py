@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txsink import state as states
 from txsink.entry import (
     FORMAT,
     Abort,
@@ -23,7 +21,7 @@ from txsink.entry import (
     Publishing,
     seal,
 )
-from txsink.errors import CorruptError
+from txsink.errors import CorruptError, InvalidRequestError
 from txsink.state import REWIND, Pending, State, decode, encode, fold, union
 
 INT = Column("n", "int64", "aW50")
@@ -359,6 +357,8 @@ def test_no_order_of_entries_gets_past_the_law(steps: list[tuple[str, str, int]]
         assert decode(encode(after)) == after
 
 
-def test_an_unknown_kind_of_state_format_is_not_taken_for_known() -> None:
-    data = states.encode(msgspec.structs.replace(State(), layout="parquet"))
-    assert states.decode(data) == msgspec.structs.replace(State(), layout="parquet")
+def test_a_summary_of_a_later_format_is_no_damaged_one() -> None:
+    """F24: else the log would be read from before it, or taken for an empty one."""
+    later = seal(b'{"format":2,"something":"new"}')
+    with pytest.raises(InvalidRequestError, match="format 2, this txsink reads format 1"):
+        decode(later)

@@ -396,6 +396,18 @@ def test_directories_made_by_two_at_the_same_time_serve_both() -> None:
     assert disk.after_power_cut("lost").files()["/t/k=1/l=1/f"] == b"1"
 
 
+@pytest.mark.parametrize("prunes", [False, True])
+def test_a_deleted_name_that_was_settled_stays_gone(prunes: bool) -> None:
+    disk, store = warm_disk()
+    for name in ("a", "b"):
+        store.delete(f"/s/w/{name}")
+    if prunes:
+        store.prune("/s/w", "/")
+    assert "/s/w/a" in disk.after_power_cut("lost").files()
+    store.settle(["/s/w/a", "/s/w/b"])
+    assert sorted(disk.after_power_cut("lost").files()) == ["/t/head", "/t/log/0"]
+
+
 def test_a_hint_is_old_or_new_for_readers_and_costs_no_sync() -> None:
     disk, store = warm_disk()
     copies: list[SimDisk] = []

@@ -280,6 +280,7 @@ class TwoPhaseSuite:
         target.write(sink, 44)
         sink.restore_state(saved)
         assert target.visible() == [42]
+        assert target.staged() == target.stages_empty
         with target.open() as sink:
             sink.restore_state(saved)
             target.write(sink, 45)
@@ -501,12 +502,12 @@ def spy(sink: AnySink, *names: str) -> list[str]:
     return called
 
 
-def fail_once(act: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def fail_once(act: Callable[..., Any]) -> Callable[..., Any]:
     """`act`, which says once that it is not available though it did it."""
     calls = itertools.count()
 
-    def call(given: Any) -> Any:
-        answer = act(given)
+    def call(*given: Any) -> Any:
+        answer = act(*given)
         if next(calls) == 0:
             raise UnavailableError("act", "a planned fault after it was done", "Retry")
         return answer
@@ -762,6 +763,7 @@ def test_one_epoch_is_one_checkpoint_also_when_ids_skip_and_partitions_are_many(
     assert [entry["epoch"] for entry in table.log() if entry["kind"] == "commit"] == [3, 4, 9]
     names = {path.name.split("-")[1] for path in table.path.rglob("part-*.parquet")}
     assert names == {"3", "4", "9"}
+    assert list(table.staging.glob("w/*/*")) == [], "not even an empty directory"
     sink.close()
     assert table.staged_files() == []
 
@@ -832,6 +834,25 @@ def test_rewind_takes_newer_epochs_back_and_their_replay_writes_them(table: Tabl
         sink.snapshot_state(checkpoint)
     sink.notify_checkpoint_complete(3)
     assert table.visible() == [1, 20, 30]
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-most-once"])
+def test_a_rewind_that_crashes_anywhere_is_finished_by_the_next_restore(tmp_path: Path, guarantee: str) -> None:
+    """I12."""
+    begun = 0
+    for call in itertools.count(1):
+        table = Table(tmp_path / str(call))
+        saved = three_checkpoints(table)
+        store = FaultyStore(LocalStore(QUICK), [crash_after(call)])
+        try:
+            table.open_over(store, guarantee=guarantee, on_newer="rewind").restore_state(saved)
+        except Crash:
+            begun += any(entry["kind"] == "publishing" for entry in table.log()) and table.visible() != [1]
+        else:
+            break
+        table.open(guarantee=guarantee, on_newer="rewind").restore_state(saved)
+        assert table.visible() == [1]
+    assert begun, "no crash came in the middle of the removals"
 
 
 @pytest.mark.parametrize("on_newer", ["fail", "rewind"])
@@ -1089,3 +1110,11 @@ def test_other_writers_of_the_table_are_left_alone(table: Table) -> None:
     assert table.visible() == []
     waiting.commit()
     assert table.visible() == [5]
+
+
+def test_the_programs_in_the_guide_run() -> None:
+    guide = (Path(__file__).parents[1] / "docs" / "two-phase.md").read_text()
+    programs = [part.partition("```")[0] for part in guide.split("```python\n")[1:]]
+    assert len(programs) == 2
+    for program in programs:
+        exec(program, {})

@@ -38,7 +38,7 @@ class SqliteSink(TwoPhaseCommitSink[int, int]):
         with connected(path) as database:
             database.executescript(SCHEMA)
 
-    def begin_transaction(self, epoch: int) -> int:
+    def begin_transaction(self) -> int:
         return self.run(("INSERT INTO txn (state) VALUES ('open')", ()))
 
     def invoke(self, txn: int, value: int) -> None:
@@ -151,7 +151,7 @@ TestDatabaseMachine.settings = machine_settings
 class ListSink(TwoPhaseCommitSink[int, Any]):
     """Transactions that JSON cannot hold."""
 
-    def begin_transaction(self, epoch: int) -> Any:
+    def begin_transaction(self) -> Any:
         return object()
 
     def invoke(self, txn: Any, value: int) -> None: ...
@@ -172,9 +172,9 @@ def test_begin_is_told_the_smallest_id_its_checkpoint_can_have(tmp_path: Path) -
     told: list[int] = []
 
     class Listening(SqliteSink):
-        def begin_transaction(self, epoch: int) -> int:
-            told.append(epoch)
-            return super().begin_transaction(epoch)
+        def begin_transaction(self) -> int:
+            told.append(self.next_checkpoint_id)
+            return super().begin_transaction()
 
     sink = Listening(tmp_path / "database")
     sink.write(1)
@@ -189,8 +189,8 @@ def test_what_was_open_when_the_state_was_taken_is_aborted_before_a_new_one_begi
     told: list[str] = []
 
     class Listening(SqliteSink):
-        def begin_transaction(self, epoch: int) -> int:
-            txn = super().begin_transaction(epoch)
+        def begin_transaction(self) -> int:
+            txn = super().begin_transaction()
             told.append(f"begin {txn}")
             return txn
 

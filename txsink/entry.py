@@ -37,7 +37,6 @@ _CHECKSUM_PREFIX = b',"checksum":"'
 _END = b'"}\n'
 _END_BYTES = 64 + len(_END)
 _SUFFIX_BYTES = len(_CHECKSUM_PREFIX) + _END_BYTES
-DIGEST_TAIL_BYTES = _END_BYTES
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=VERSION_MAX)]
 Digest: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
@@ -181,7 +180,7 @@ def decode(data: bytes, version: int) -> AnyEntry:
     what = f"read log entry {version}"
     try:
         body = unseal(data)
-        _refuse_later_format(body, what)
+        refuse_later_format(body, what)
         entry: AnyEntry = _decoder.decode(body)
         is_canonical = _spell(entry) == data
     except InvalidRequestError:
@@ -225,6 +224,19 @@ def unseal(data: bytes) -> bytes:
     return kept + b"}"
 
 
+def refuse_later_format(body: bytes, what: str) -> None:
+    """Refuse a sealed object of a later format with a message that says which one."""
+    found = _header_decoder.decode(body).format
+    if found > FORMAT:
+        raise InvalidRequestError(
+            what,
+            f"it is of format {found}, this txsink reads format {FORMAT}",
+            f"Upgrade txsink to a release that reads format {found}",
+            format=found,
+            supported=FORMAT,
+        )
+
+
 def _spell(entry: AnyEntry) -> bytes:
     return seal(_encoder.encode(entry))
 
@@ -235,18 +247,6 @@ def _is_deeper(value: object, room: int) -> bool:
         return False
     items = value.values() if isinstance(value, dict) else value
     return room == 0 or any(_is_deeper(item, room - 1) for item in items)
-
-
-def _refuse_later_format(body: bytes, what: str) -> None:
-    found = _header_decoder.decode(body).format
-    if found > FORMAT:
-        raise InvalidRequestError(
-            what,
-            f"it is of format {found}, this txsink reads format {FORMAT}",
-            f"Upgrade txsink to a release that reads format {found}",
-            format=found,
-            supported=FORMAT,
-        )
 
 
 def _unfit(what: str, found: str) -> InvalidRequestError:

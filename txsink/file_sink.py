@@ -30,6 +30,7 @@ from txsink import layout
 from txsink.errors import ConflictError, InvalidRequestError
 from txsink.sink import open_writer
 from txsink.stage import EpochStager, StagedFile
+from txsink.txn import new_stager
 from txsink.two_phase import TwoPhaseCommitSink
 from txsink.writer import Sink
 
@@ -100,9 +101,9 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
 
     # -- the life of a transaction ----------------------------------------------------------------------
 
-    def begin_transaction(self, epoch: int) -> FileTransaction:
+    def begin_transaction(self) -> FileTransaction:
         """A transaction with nothing staged."""
-        return FileTransaction(epoch)
+        return FileTransaction(self.next_checkpoint_id)
 
     def invoke(self, txn: FileTransaction, value: Any) -> None:
         """Stage the rows; at-least-once commits them as well."""
@@ -116,7 +117,7 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
             )
         elif self._is_writable(txn):
             if txn.stager is None:
-                txn.stager = self._new_stager(txn.epoch)
+                txn.stager = new_stager(self._sink, txn.epoch)
             txn.stager.write(value)
 
     def pre_commit(self, txn: FileTransaction) -> None:
@@ -133,8 +134,6 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
             txn.files = self._moved(txn.files, self.checkpoint_id)
             prepared.add(txn.files)
             prepared.prepare()
-        # It waits for its notice now, or for the next life: closing the writer must not drop it.
-        self._sink.forget(prepared)
         txn.epoch = self.checkpoint_id
 
     def commit(self, txn: FileTransaction) -> None:
@@ -216,21 +215,6 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
             else:
                 _log.warning("epoch %d of %r was begun by a former life: not written", txn.epoch, self._sink.writer)
         return txn.is_writable
-
-    def _new_stager(self, epoch: int) -> EpochStager:
-        log, settings = self._sink.log, self._sink.settings
-        return EpochStager(
-            log.store,
-            settings.staging_root,
-            writer=self._sink.writer,
-            run=self._sink.run,
-            epoch=epoch,
-            partition_columns=log.state.partition_columns,
-            columns=log.state.known_columns(),
-            merge_schema=settings.merge_schema,
-            options=settings.stage,
-            new_id=log.stamps.new_id,
-        )
 
     def _moved(self, files: list[StagedFile], epoch: int) -> list[StagedFile]:
         """The files under the epoch they came to belong to. What a move missed, `prepare` finds."""

@@ -11,7 +11,7 @@ Does not promise: thread safety (a sink has one lock), nor anything about Parque
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -34,7 +34,9 @@ from txsink.store import Store
 HINT_EVERY = 16
 APPEND_TRIES = 200
 UNKNOWN_TRIES = 5
+FACTS_TRIES = 3
 SEGMENT_BYTES_MAX = 1 << 30
+ENTRY_TAIL_BYTES = 64 << 10  # most entries are smaller
 
 Slot: TypeAlias = dict[str, Any]
 Make: TypeAlias = Callable[[State, Slot], AnyEntry | None]
@@ -58,7 +60,7 @@ class Log:
         self.state = State()
         self._recent: dict[int, AnyEntry] = {}  # entries no segment holds yet, and pending ones
         self._due: State | None = None
-        self._hinted = -1
+        self._hinted = self._settled = -1  # versions: of the hint, and up to which all entries are durable
         self._ensured: set[tuple[int, int]] = set()
         self._live: tuple[int, dict[str, Fact]] = (-1, {})
 
@@ -72,7 +74,15 @@ class Log:
     def load(self) -> State:
         """The newest state, by way of the newest hint or summary."""
         self._start_from(self._newest_known() or State())
-        return self.refresh()
+        self.refresh()
+        if not self.exists and self._has_entries() and not self.refresh().version >= 0:
+            raise CorruptError(
+                f"read log entry 0 of {self.root}",
+                "it is missing, yet later ones are there, and no summary tells what they followed",
+                "Restore the log from a copy; nothing was changed",
+                version=0,
+            )
+        return self.state
 
     def refresh(self) -> State:
         """The newest state, by way of the entries appended since."""
@@ -91,9 +101,12 @@ class Log:
         found = self._read(version)
         if found is not None:
             return found[0]
-        if version < self.state.boundary:
+        boundary = self.state.boundary
+        if version >= boundary:
+            boundary = Log(self.store, self.root, self.stamps).load().boundary  # expired since we last looked, perhaps
+        if version < boundary:
             raise InvalidRequestError(
-                f"read log entry {version}", f"entries below {self.state.boundary} have expired", "Name a later version"
+                f"read log entry {version}", f"entries below {boundary} have expired", "Name a later version"
             )
         raise CorruptError(
             f"read log entry {version}", "it is missing", "Restore it from a copy; nothing was changed", version=version
@@ -112,12 +125,12 @@ class Log:
 
     def facts(self) -> pa.Table:
         """All facts up to the newest entry known."""
-        try:
-            return self._all_facts()
-        except InvalidRequestError:
+        for _ in range(FACTS_TRIES):
+            with suppress(InvalidRequestError):
+                return self._all_facts()
             # A segment was merged and its parts expired under us: the newest state names the merged one.
             self.load()
-            return self._all_facts()
+        return self._all_facts()
 
     def live(self) -> dict[str, Fact]:
         """The files of the newest state known, by path, in the order they were committed."""
@@ -172,16 +185,20 @@ class Log:
                 "previous": self.state.digest,
             }
             entry = make(self.state, slot)
+            # ORDER: entries read durable before the next one gets its name (or the caller believes them), else a power
+            # cut keeps that one and takes those away: a gap (I13).
+            self.settle()
             if entry is None:
-                # What makes the append needless may be an entry whose sync was cut short.
-                self.settle()
                 return None
             data = _encoded(entry)
             if self._put(entry.version, data, write_id):
                 # ORDER: the entry before looked at again before the append counts, else a stalled writer uses a
                 # slot twice that had expired: entries are deleted oldest first, so its neighbour went before (I7).
-                if self._stands():
+                with _possibly_written(entry.version):
+                    stands = self._stands()
+                if stands:
                     self._take(entry, entries.digest(data))
+                    self._settled = entry.version  # with everything before it: it is one directory
                     return entry
                 self._reload()
             else:
@@ -193,7 +210,9 @@ class Log:
 
     def settle(self) -> None:
         """Make the entries read so far durable, also those of a process that died before it could."""
-        self.store.settle([self._at(layout.entry_path(self.state.version))])
+        if self._settled < self.state.version:
+            self.store.settle([self._at(layout.entry_path(self.state.version))])
+            self._settled = self.state.version
 
     # -- off the commit path --------------------------------------------------------------------------
 
@@ -239,6 +258,10 @@ class Log:
     def _at(self, path: str) -> str:
         return f"{self.root}/{path}"
 
+    def _has_entries(self) -> bool:
+        names = self.store.list(self._at(layout.LOG_DIRECTORY))
+        return any(layout.parse_version(name) is not None for name in names)
+
     def _read(self, version: int) -> tuple[AnyEntry, str] | None:
         data = self.store.read(self._at(layout.entry_path(version)), entries.ENTRY_BYTES_MAX)
         return None if data is None else (entries.decode(data, version), entries.digest(data))
@@ -278,8 +301,16 @@ class Log:
         return self.state.version < 0 or self._digest_at(self.state.version) == self.state.digest
 
     def _digest_at(self, version: int) -> str | None:
-        found = self.store.tail(self._at(layout.entry_path(version)), entries.DIGEST_TAIL_BYTES)
-        return None if found is None else entries.digest(found.data)
+        """The digest of the entry in a slot, by its end alone when it is large; "" when it is damaged."""
+        found = self.store.tail(self._at(layout.entry_path(version)), ENTRY_TAIL_BYTES)
+        if found is None:
+            return None
+        if len(found.data) == found.bytes:
+            try:
+                entries.unseal(found.data)
+            except ValueError:
+                return ""
+        return entries.digest(found.data)
 
     def _reload(self) -> None:
         known = self._newest_known()
@@ -296,17 +327,19 @@ class Log:
     def _put(self, version: int, data: bytes, write_id: str) -> bool:
         """Whether the slot holds our entry."""
         path = self._at(layout.entry_path(version))
-        for attempt in range(UNKNOWN_TRIES):
-            created = self.store.put_if_absent(path, data, write_id)
-            if created:
-                return True
-            found = self.store.read(path, entries.ENTRY_BYTES_MAX)
-            if found == data:
-                self.store.settle([path])
-                return True
-            if created is False or found is not None:
-                return False
-            self.stamps.pause(attempt)
+        created = self.store.put_if_absent(path, data, write_id)
+        with _possibly_written(version):
+            for attempt in range(UNKNOWN_TRIES):
+                if created:
+                    return True
+                found = self.store.read(path, entries.ENTRY_BYTES_MAX)
+                if found == data:
+                    self.store.settle([path])
+                    return True
+                if created is False or found is not None:
+                    return False
+                self.stamps.pause(attempt)
+                created = self.store.put_if_absent(path, data, write_id)
         raise OutcomeUnknownError(
             f"append log entry {version}", f"the store did not say {UNKNOWN_TRIES} times", "Open the writer again"
         )
@@ -344,6 +377,20 @@ class Log:
             body = segment.encode(self._segment(first, last))
             self.store.put_if_absent(path, body, self.stamps.new_id())
         self._ensured.add((first, last))
+
+
+@contextmanager
+def _possibly_written(version: int) -> Iterator[None]:
+    """Once an entry may stand in its slot, a store that does not answer leaves the outcome unknown."""
+    try:
+        yield
+    except UnavailableError as error:
+        raise OutcomeUnknownError(
+            f"append log entry {version}",
+            f"it may have been written, but then: {error.found}",
+            "Open the writer again: recovery finds out",
+            version=version,
+        ) from error
 
 
 def _encoded(entry: AnyEntry) -> bytes:

@@ -12,10 +12,12 @@ A file's identity is (bytes, digest): its size, and the SHA-256 of its footer re
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -25,6 +27,7 @@ from txsink.entry import DataFile
 from txsink.errors import InvalidRequestError
 from txsink.store import Output, Store
 
+_COMPRESSIONS = ("gzip", "lz4", "none", "snappy", "zstd")  # what Spark reads without another jar
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 64 << 10
 _FOOTER_BYTES_MAX = 1 << 30
@@ -35,6 +38,51 @@ _SAMPLE_ROWS = 64 << 10
 _SAMPLE_SLICES = 16
 _SAMPLED_FROM_ROWS = 4 * _SAMPLE_ROWS
 _UNIQUE_RATIO = 0.8
+
+
+class StageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How files are written."""
+
+    compression: str = "zstd"
+    compression_level: int | None = None
+    target_file_bytes: int = 256 << 20
+    row_group_rows: int = 1 << 20
+    row_group_bytes: int = 128 << 20
+    open_partitions_max: int = 64
+
+    def __post_init__(self) -> None:
+        if self.compression not in _COMPRESSIONS:
+            near = difflib.get_close_matches(self.compression, _COMPRESSIONS, 1)
+            hint = f"; did you mean {near[0]!r}" if near else ""
+            raise _bad_option(f"compression {self.compression!r} is not known{hint}", f"Use one of {_COMPRESSIONS}")
+        if self.compression_level is not None:
+            self._check_level(self.compression_level)
+        for name in ("target_file_bytes", "row_group_rows", "row_group_bytes", "open_partitions_max"):
+            if getattr(self, name) < 1:
+                raise _bad_option(f"{name} is {getattr(self, name)}", "Use a number from 1 on")
+
+    def _check_level(self, level: int) -> None:
+        if self.compression not in {"gzip", "zstd"}:
+            raise _bad_option(f"{self.compression} has no levels", "Drop compression_level, or use zstd or gzip")
+        codec: Any = self.compression
+        least, most = pa.Codec.minimum_compression_level(codec), pa.Codec.maximum_compression_level(codec)
+        if not least <= level <= most:
+            raise _bad_option(f"compression_level is {level}", f"Use {least} to {most} for {self.compression}")
+
+    @classmethod
+    def of(cls, **options: Any) -> StageOptions:
+        """Options by name; numbers may be given as text."""
+        for name in options:
+            if name not in cls.__struct_fields__:
+                near = difflib.get_close_matches(name, cls.__struct_fields__, 1)
+                hint = f"; did you mean {near[0]!r}" if near else ""
+                raise _bad_option(f"unknown option {name!r}{hint}", f"Use one of {cls.__struct_fields__}")
+        try:
+            return msgspec.convert(options, cls, strict=False)
+        except msgspec.ValidationError as error:
+            if isinstance(error.__cause__, InvalidRequestError):
+                raise error.__cause__ from None
+            raise _bad_option(str(error), "Give the option a value of that type") from error
 
 
 class Identity(NamedTuple):
@@ -48,9 +96,10 @@ class Identity(NamedTuple):
 class ParquetOutput:
     """A Parquet file being written, one row group at a time."""
 
-    def __init__(self, output: Output, path: str, first: pa.Table, compression: Any, level: int | None) -> None:
+    def __init__(self, output: Output, path: str, first: pa.Table, options: StageOptions) -> None:
         self._output = output
         self._tap: Any = _Tap(output)  # the stubs know no file but Python's
+        compression: Any = options.compression
         self._path = path
         self._rows = 0
         self.groups = 0
@@ -58,7 +107,7 @@ class ParquetOutput:
             self._tap,
             first.schema,
             compression=compression,
-            compression_level=level,
+            compression_level=options.compression_level,
             use_dictionary=_dictionary_columns(first),
             write_page_checksum=True,
         )
@@ -70,12 +119,7 @@ class ParquetOutput:
 
     def write(self, group: pa.Table) -> None:
         """Add one row group."""
-        try:
-            self._writer.write_table(group, group.num_rows)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise InvalidRequestError(
-                f"write {self._path}", f"the rows cannot be encoded: {error}", "Look at the rows"
-            ) from error
+        self._writer.write_table(group, group.num_rows)
         self._rows += group.num_rows
         self.groups += 1
 
@@ -196,3 +240,7 @@ def _footer_bytes(end: bytes | bytearray) -> int:
     if len(end) < 2 * len(_MAGIC) or end[-4:] != _MAGIC:
         return 0
     return int.from_bytes(end[-8:-4], "little") + 8
+
+
+def _bad_option(found: str, advice: str) -> InvalidRequestError:
+    return InvalidRequestError("choose how files are written", found, advice)

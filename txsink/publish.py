@@ -62,7 +62,8 @@ class RenamePublisher(NamedTuple):
                 raise _corrupt(prepare, files[goal], end_of(self.store, source, files[goal]), reached)
         for source, _ in [*published, *undone]:
             self.store.delete(source)
-        self._prune(prepare)
+        # Up to the run's directory, which its next epoch needs again.
+        self._prune(prepare, f"{self.staging_root}/{layout.run_directory(prepare.writer, prepare.run)}")
 
     def replace(self, prepare: Prepare) -> None:
         """Move replaced files to where no reader looks. One that is gone was removed by somebody before us."""
@@ -87,14 +88,13 @@ class RenamePublisher(NamedTuple):
         # ORDER: published names durably gone before the `cleaned` entry, else a power cut brings rows back that
         # nobody drops any more (I1).
         self.store.settle([f"{self.table_root}/{file.path}" for file in prepare.files])
-        self._prune(prepare)
+        self._prune(prepare, self.staging_root)
 
     def _staged(self, prepare: Prepare, file: DataFile) -> str:
         directory = layout.staged_directory(prepare.writer, prepare.run, prepare.epoch)
         return f"{self.staging_root}/{directory}/{file.path}"
 
-    def _prune(self, prepare: Prepare) -> None:
-        root = f"{self.staging_root}/{layout.run_directory(prepare.writer, prepare.run)}"
+    def _prune(self, prepare: Prepare, root: str) -> None:
         for directory in {self._staged(prepare, file).rpartition("/")[0] for file in prepare.files}:
             self.store.prune(directory, root)
 

@@ -119,6 +119,7 @@ def forget(log: Log, run: Run, staging_root: str, epoch: int, paths: list[str] |
         for file in log.prepare_entry(pending.prepared).files
     }
     _delete(log.store, directory, root, [path for path in found if path not in named])
+    log.store.prune(directory, root)
 
 
 def staged_names(store: Store, staging_root: str, writer: str | None = None) -> list[StagedName]:

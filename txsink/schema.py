@@ -268,10 +268,7 @@ def conform(data: Data, target: pa.Schema, what: str = "write rows") -> Data:
 
 def _converted(column: Any, field: pa.Field[Any], what: str) -> Any:
     try:
-        if pa.types.is_run_end_encoded(column.type):
-            column = pc.call_function("run_end_decode", [column])
-        elif _is_list_view(column.type):
-            column = _each(column, _as_list)
+        column = _each(column, _castable)
         try:
             return column.cast(field.type)
         except pa.ArrowInvalid:
@@ -295,10 +292,18 @@ def _each(column: Any, change: Any) -> Any:
     return change(column)
 
 
-def _as_list(views: Any) -> pa.Array[Any]:
-    ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(views), 0))
+def _castable(chunk: Any) -> Any:
+    """The chunk in a form that pyarrow casts, and casts right."""
+    kind = chunk.type
+    if pa.types.is_run_end_encoded(kind):
+        return pc.call_function("run_end_decode", [chunk])
+    if pa.types.is_dictionary(kind) and kind.value_type in {pa.string_view(), pa.binary_view()}:
+        return pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(_STORED_AS[kind.value_type]))
+    if not _is_list_view(kind):
+        return chunk
+    ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(chunk), 0))
     offsets = pa.concat_arrays([pa.array([0], ends.type), ends]).cast(pa.int32())
-    return pa.ListArray.from_arrays(offsets, views.flatten(), mask=views.is_null())
+    return pa.ListArray.from_arrays(offsets, chunk.flatten(), mask=chunk.is_null())
 
 
 # -- partition values ---------------------------------------------------------------------------------
@@ -311,9 +316,8 @@ def check_partition_columns(columns: Sequence[str], schema: pa.Schema, what: str
             found = f"{column!r} cannot be a partition column: {problem}"
             raise InvalidRequestError(what, found, "Partition by another column", column=column)
     if columns and len(columns) == len(schema):
-        raise InvalidRequestError(
-            what, "every column is a partition column, so the files would hold none", "Leave one column out"
-        )
+        found = "every column is a partition column, so the files would hold none"
+        raise InvalidRequestError(what, found, "Leave one column out")
 
 
 def _partition_problem(column: str, columns: Sequence[str], schema: pa.Schema) -> str | None:
@@ -336,13 +340,9 @@ def partition_text(values: pa.Array[Any], column: str, what: str = "write rows")
     texts: list[str | None] = _spelled(values)
     for text in texts:
         if text and (problem := _text_problem(text, column, values.type)):
-            raise InvalidRequestError(
-                what,
-                f"a value of partition column {column!r} {problem}",
-                "Change the value, or partition by another column",
-                column=column,
-                value=text[:NAME_BYTES_MAX],
-            )
+            found = f"a value of partition column {column!r} {problem}"
+            advice = "Change the value, or partition by another column"
+            raise InvalidRequestError(what, found, advice, column=column, value=text[:NAME_BYTES_MAX])
     return [text or None for text in texts]
 
 
@@ -389,12 +389,12 @@ def _text_problem(text: str, column: str, kind: pa.DataType) -> str | None:
 
 def partition_values(texts: Sequence[str | None], kind: pa.DataType) -> pa.Array[Any]:
     """The inverse of `partition_text`; CorruptError for a text that is no value of the type."""
-    spelled = pa.array(texts, pa.string())
     try:
+        if pa.types.is_null(kind):
+            return pa.array(texts, kind)
         if pa.types.is_timestamp(kind):
-            return spelled.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind)
-        return spelled.cast(kind)
+            return pa.array(texts, pa.string()).cast(pa.timestamp("us")).cast(pa.int64()).cast(kind)
+        return pa.array(texts, pa.string()).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise CorruptError(
-            f"read partition values as {kind}", str(error), "Look at the names of the table's directories"
-        ) from error
+        advice = "Look at the names of the table's directories"
+        raise CorruptError(f"read partition values as {kind}", str(error), advice) from error

@@ -105,6 +105,8 @@ def open_sink(
         if chosen.recover:
             sink.recovered = recovery.recover(log, identity, sink.publisher)
         recovery.sweep(log, identity, staging_root, left)
+        for former in {item.run for item in unfinished} - {run}:
+            store.prune(f"{staging_root}/{layout.run_directory(writer, former)}", staging_root)
     return sink
 
 

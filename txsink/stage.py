@@ -17,7 +17,6 @@ reads them as integers and then fails on the files whose values have a type.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 
@@ -28,61 +27,15 @@ import pyarrow.compute as pc
 from txsink import layout, schema
 from txsink.entry import Column, Count, DataFile
 from txsink.errors import InvalidRequestError
-from txsink.parquet import Identity, ParquetOutput, identity, verify
+from txsink.parquet import Identity, ParquetOutput, StageOptions, identity, verify
 from txsink.rows import tables_of
 from txsink.store import Output, Store
 
 __all__ = ["EpochStager", "Identity", "StageOptions", "StagedFile", "identity", "verify"]
 
-_COMPRESSIONS = ("gzip", "lz4", "none", "snappy", "zstd")  # what Spark reads without another jar
 _SMALL_TABLES_MAX = 256
 _BUFFERED_GROUPS = 2  # row groups' bytes in the buffer of a partitioned write
 _BUFFERED_ROWS = 8  # and row groups' rows, for the rows that hold next to no bytes
-
-
-class StageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How files are written."""
-
-    compression: str = "zstd"
-    compression_level: int | None = None
-    target_file_bytes: int = 256 << 20
-    row_group_rows: int = 1 << 20
-    row_group_bytes: int = 128 << 20
-    open_partitions_max: int = 64
-
-    def __post_init__(self) -> None:
-        if self.compression not in _COMPRESSIONS:
-            near = difflib.get_close_matches(self.compression, _COMPRESSIONS, 1)
-            hint = f"; did you mean {near[0]!r}" if near else ""
-            raise _bad_option(f"compression {self.compression!r} is not known{hint}", f"Use one of {_COMPRESSIONS}")
-        if self.compression_level is not None:
-            self._check_level(self.compression_level)
-        for name in ("target_file_bytes", "row_group_rows", "row_group_bytes", "open_partitions_max"):
-            if getattr(self, name) < 1:
-                raise _bad_option(f"{name} is {getattr(self, name)}", "Use a number from 1 on")
-
-    def _check_level(self, level: int) -> None:
-        if self.compression not in {"gzip", "zstd"}:
-            raise _bad_option(f"{self.compression} has no levels", "Drop compression_level, or use zstd or gzip")
-        codec: Any = self.compression
-        least, most = pa.Codec.minimum_compression_level(codec), pa.Codec.maximum_compression_level(codec)
-        if not least <= level <= most:
-            raise _bad_option(f"compression_level is {level}", f"Use {least} to {most} for {self.compression}")
-
-    @classmethod
-    def of(cls, **options: Any) -> StageOptions:
-        """Options by name; numbers may be given as text."""
-        for name in options:
-            if name not in cls.__struct_fields__:
-                near = difflib.get_close_matches(name, cls.__struct_fields__, 1)
-                hint = f"; did you mean {near[0]!r}" if near else ""
-                raise _bad_option(f"unknown option {name!r}{hint}", f"Use one of {cls.__struct_fields__}")
-        try:
-            return msgspec.convert(options, cls, strict=False)
-        except msgspec.ValidationError as error:
-            if isinstance(error.__cause__, InvalidRequestError):
-                raise error.__cause__ from None
-            raise _bad_option(str(error), "Give the option a value of that type") from error
 
 
 class StagedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -163,8 +116,9 @@ class EpochStager:
         self._options = options
         self._new_id = new_id
         self._closed = ""  # why nothing more can be written
-        self._rows = 0
+        self._rows = self._changes = 0
         self._given: pa.Schema | None = None  # of the last data that came in
+        self._checked: dict[str, Any] = {}  # partition values that can be directories
         self._know(columns, schema.schema_of(columns))
         self._buffer: list[pa.Table] = []
         self._small = 0  # how many tables at the end of the buffer came in small
@@ -182,13 +136,13 @@ class EpochStager:
     def write(self, data: object) -> int:
         """Take rows of any kind `rows.tables_of` knows; returns how many."""
         self._require_open()
-        before = self._rows
+        before, changes = self._rows, self._changes
         try:
             for rows in tables_of(data, lambda: self._target, self._what):
                 for piece in _pieces(rows.table, self._options.row_group_bytes):
                     self._take(self._conformed(piece), is_borrowed=rows.is_borrowed)
         except BaseException as error:
-            if self._rows != before:
+            if self._changes != changes:
                 # Some rows of the call are in, some are not: only a fresh start gives the epoch its content.
                 self._closed = f"an earlier write failed half-way ({error})"
             raise
@@ -232,7 +186,9 @@ class EpochStager:
 
     def _conformed(self, table: pa.Table) -> pa.Table:
         if self._given is not None and table.schema.equals(self._given):
-            return schema.conform(table, self._target, self._what)
+            conformed = schema.conform(table, self._target, self._what)
+            self._check_values(conformed)
+            return conformed
         stored = schema.storable(table.schema, self._what)
         new = schema.columns_of(stored)
         columns = schema.merge(self._columns, new, merge_schema=self._merge_schema, what=self._what)
@@ -241,7 +197,9 @@ class EpochStager:
         lacks = not {*self._partition_columns} <= {*stored.names}
         schema.check_partition_columns(self._partition_columns, stored if lacks else target, self._what)
         conformed = schema.conform(table, target, self._what)
+        self._check_values(conformed)
         if columns != self._columns:
+            self._changes += 1
             # A file has one schema: files begun under the old one end here.
             for directory in list(self._open):
                 self._seal(directory)
@@ -255,6 +213,7 @@ class EpochStager:
     def _take(self, table: pa.Table, *, is_borrowed: bool) -> None:
         if not table.num_rows:
             return
+        self._changes += 1
         self._rows += table.num_rows
         self._buffer.append(table)
         self._buffered_rows += table.num_rows
@@ -275,10 +234,20 @@ class EpochStager:
             # Arrow pads each array: thousands of tiny tables take far more memory than their bytes say.
             self._buffer[-self._small :] = [_copied(pa.concat_tables(self._buffer[-self._small :]))]
             self._small = 0
-        elif is_borrowed:
+        if is_borrowed and self._buffer:
             self._buffer[-1] = _copied(self._buffer[-1])
-        if is_full and is_borrowed and self._buffer:
-            self._buffer[-1] = _copied(self._buffer[-1])
+
+    def _check_values(self, table: pa.Table) -> None:
+        """Refuse a value that cannot be a directory before its row is taken."""
+        for column in self._partition_columns:
+            values = table.column(column).unique()
+            known = self._checked.get(column)
+            if known is None or known.type != values.type:
+                known = values.slice(0, 0)
+            new = values.filter(pc.invert(pc.is_in(values, value_set=known)))
+            if len(new):
+                schema.partition_text(new, column, self._what)
+                self._checked[column] = pa.concat_arrays([known, new])
 
     def _drain(self, *, is_last: bool) -> None:
         """Write what makes whole row groups; all there is when `is_last`."""
@@ -359,7 +328,7 @@ class EpochStager:
         path = f"{directory}/{name}" if directory else name
         output = self._store.create(f"{self._directory}/{path}")
         self._outputs.append(output)
-        return ParquetOutput(output, path, first, self._options.compression, self._options.compression_level)
+        return ParquetOutput(output, path, first, self._options)
 
     def _seal(self, directory: str) -> None:
         file = self._open[directory].seal()
@@ -388,7 +357,3 @@ def _encoded(column: pa.ChunkedArray[Any]) -> Any:
     kind = column.type
     values = pa.concat_arrays((column.cast(pa.string()) if pa.types.is_null(kind) else column).chunks)
     return values.dictionary_encode(null_encoding="encode")
-
-
-def _bad_option(found: str, advice: str) -> InvalidRequestError:
-    return InvalidRequestError("choose how files are written", found, advice)

@@ -29,10 +29,11 @@ from txsink.entry import (
     Prepare,
     Publishing,
     WriterEntry,
+    refuse_later_format,
     seal,
     unseal,
 )
-from txsink.errors import CorruptError
+from txsink.errors import CorruptError, InvalidRequestError
 
 REWIND = "rewind"
 
@@ -107,7 +108,11 @@ def encode(state: State) -> bytes:
 def decode(data: bytes) -> State | None:
     """The state in a summary or hint; None when it is damaged, since entries say the same."""
     try:
-        return _decoder.decode(unseal(data))
+        body = unseal(data)
+        refuse_later_format(body, "read a summary of the log")
+        return _decoder.decode(body)
+    except InvalidRequestError:
+        raise
     except (ValueError, RecursionError):
         return None
 
@@ -149,7 +154,7 @@ def _changes(state: State, entry: AnyEntry) -> _Changes:
             return _commit(state, entry)
         case Abort():
             return _abort(state, entry)
-        case Maintenance():
+        case Maintenance():  # pragma: no branch -- there is no other kind
             return {
                 "aborting": tuple(item for item in state.aborting if item.prepared not in entry.cleaned),
                 "boundary": max(state.boundary, entry.boundary or 0),

@@ -105,8 +105,8 @@ class TwoPhaseCommitSink(ABC, Generic[In, Txn]):
     # -- what a target does -----------------------------------------------------------------------------
 
     @abstractmethod
-    def begin_transaction(self, epoch: int) -> Txn:
-        """A new transaction. `epoch` is the smallest id its checkpoint can have: one above the last, or 0."""
+    def begin_transaction(self) -> Txn:
+        """A new transaction. `next_checkpoint_id` is the smallest id its checkpoint can have."""
 
     @abstractmethod
     def invoke(self, txn: Txn, value: In) -> None:
@@ -152,6 +152,11 @@ class TwoPhaseCommitSink(ABC, Generic[In, Txn]):
     def checkpoint_id(self) -> int | None:
         """The checkpoint being taken, else the newest that was taken or restored."""
         return self._last if self._taking is None else self._taking
+
+    @property
+    def next_checkpoint_id(self) -> int:
+        """The smallest id the next checkpoint can have: one above the last, or 0."""
+        return 0 if self._last is None else self._last + 1
 
     @property
     def pending_checkpoints(self) -> list[int]:
@@ -244,8 +249,7 @@ class TwoPhaseCommitSink(ABC, Generic[In, Txn]):
     def _begin(self) -> _Held[Txn]:
         """The current transaction, begun when there is none."""
         if self._current is None:
-            epoch = 0 if self._last is None else self._last + 1
-            self._current = _Held(epoch, self._now_ms(), self.begin_transaction(epoch))
+            self._current = _Held(self.next_checkpoint_id, self._now_ms(), self.begin_transaction())
         return self._current
 
     def _drop_current(self) -> None:

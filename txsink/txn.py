@@ -90,7 +90,7 @@ class Transaction:
             return 0
         self._require("write to", "open")
         if self._stager is None:
-            self._stager = self._new_stager()
+            self._stager = new_stager(self._sink, self.epoch)
         return self._stager.write(data)
 
     def stager(self, part: str | int | None = None) -> Stager:
@@ -213,21 +213,6 @@ class Transaction:
             with suppress(TxsinkError):  # the error that is under way says more
                 self.abort()
 
-    def _new_stager(self) -> EpochStager:
-        log, settings = self._sink.log, self._sink.settings
-        return EpochStager(
-            log.store,
-            settings.staging_root,
-            writer=self._sink.identity.writer,
-            run=self._sink.identity.run,
-            epoch=self.epoch,
-            partition_columns=log.state.partition_columns,
-            columns=log.state.known_columns(),
-            merge_schema=settings.merge_schema,
-            options=settings.stage,
-            new_id=log.stamps.new_id,
-        )
-
     def _forget(self) -> None:
         """Delete what was staged for the epoch, as far as no entry names it."""
         sink = self._sink
@@ -255,3 +240,20 @@ class Transaction:
                 "Add every part once; one attempt of each task",
                 parts=len(self._parts),
             )
+
+
+def new_stager(owner: Owner, epoch: int) -> EpochStager:
+    """What an open writer stages an epoch with, in its own process."""
+    log, settings = owner.log, owner.settings
+    return EpochStager(
+        log.store,
+        settings.staging_root,
+        writer=owner.identity.writer,
+        run=owner.identity.run,
+        epoch=epoch,
+        partition_columns=log.state.partition_columns,
+        columns=log.state.known_columns(),
+        merge_schema=settings.merge_schema,
+        options=settings.stage,
+        new_id=log.stamps.new_id,
+    )

@@ -16,14 +16,12 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import ModuleType
-from typing import TypeAlias, cast
+from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from txsink.errors import InternalError, InvalidRequestError, OutcomeUnknownError, TxsinkError, UnavailableError
 from txsink.layout import temporary_path
-from txsink.store import Output, Tail
-
-_Moves: TypeAlias = list[tuple[str, str]]  # in a class with a method `list`, that word is the method
+from txsink.store import Moves, Output, Tail
 
 _BUFFER_BYTES = 1 << 20
 _PUT_TRIES = 3
@@ -125,21 +123,18 @@ class LocalStore:
     def settle(self, paths: Iterable[str]) -> None:
         for directory in sorted({_parent(path) for path in paths}):
             with _mapped(f"make the names in {directory} durable"):
-                self._sync_nearest(directory)
+                # A directory that is gone: it is its own name that must stay gone.
+                self._sync_names(self._nearest(directory))
 
-    def move(self, moves: _Moves) -> _Moves:
-        undone: _Moves = []
-        named = []
+    def move(self, moves: Moves) -> Moves:
+        undone: Moves = []
         for source, target in moves:
             with _mapped(f"move {source} to {target}"):
-                is_made = self._link(source, target)
-                if not is_made:
+                if not self._link(source, target):
                     undone.append((source, target))
-                # A name found taken is settled too: who made it may have died before that.
-                if is_made or self._inode(target):
-                    named.append(target)
+        # A name found taken is settled too: who made it may have died before that.
         # ORDER: new names durable before old ones go, else a power cut loses the file under both (I3).
-        self.settle(named)
+        self.settle([target for _, target in moves])
         for source, target in moves:
             if (source, target) not in undone:
                 self.delete(source)
@@ -164,7 +159,8 @@ class LocalStore:
 
     def same_place(self, path: str, other: str) -> bool:
         with _mapped(f"compare {path} and {other}"):
-            return self._device(path) == self._device(other)
+            one, two = (self._os.stat(self._nearest(directory)) for directory in (path, other))
+            return cast("bool", one.st_dev == two.st_dev)
 
     # -- pieces ---------------------------------------------------------------------------------------
 
@@ -271,13 +267,6 @@ class LocalStore:
         # Noted together: had a directory above failed, a retry that stops at `path` would never sync it.
         self._durable.update(above)
 
-    def _sync_nearest(self, path: str) -> None:
-        """The same for a directory that may be gone: then it is its own name that is."""
-        try:
-            self._sync_names(path)
-        except FileNotFoundError:
-            self._sync_nearest(_parent(path))
-
     def _sync_directory(self, path: str) -> None:
         handle = self._os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -308,10 +297,10 @@ class LocalStore:
             else:
                 yield path
 
-    def _device(self, path: str) -> int:
-        while (inode := self._inode(path)) is None:
+    def _nearest(self, path: str) -> str:
+        while self._inode(path) is None:
             path = _parent(path)
-        return inode[0]
+        return path
 
     def _discard(self, path: str) -> None:
         with suppress(OSError):

@@ -1,0 +1,104 @@
+"""Power cuts and kills at every system call of every kind of work, and of its recovery (I1-I14).
+
+The number of distinct disks that were judged is printed; the proof asks for at least 50,000.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import ModuleType
+from typing import cast
+
+import pytest
+
+from crash import Explorer, Moment, Mortal, Tally, crash_state, images, judge, moments, walk
+from crash_scenarios import SCENARIOS, Scenario, World, setting, stamps_of
+from crash_check import ROOT
+from simdisk import Crash, SimDisk
+from txsink.sink import open_sink
+from txsink.store.local import LocalStore
+
+STATES_MIN = 50_000
+QUOTA = STATES_MIN // len(SCENARIOS) + 1
+
+
+@cache
+def explored(name: str) -> Tally:
+    return Explorer(SCENARIOS[name], quota=QUOTA).explore()
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_no_crash_and_no_crash_in_its_recovery_breaks_a_promise(name: str) -> None:
+    tally = explored(name)
+    assert tally.planned == tally.delivered
+    assert len(tally.states) >= QUOTA
+
+
+def test_at_least_fifty_thousand_distinct_crash_states_were_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    tallies = [explored(name) for name in SCENARIOS]
+    states = sum(len(tally.states) for tally in tallies)
+    crashes = sum(tally.delivered for tally in tallies)
+    with capsys.disabled():
+        print(f"\ncrash proof: {states:,} distinct crash states of {len(tallies)} scenarios, {crashes:,} crashes")
+    assert states >= STATES_MIN
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_disks_judged_are_those_that_a_real_crash_leaves(name: str) -> None:
+    """The n-th disk that was watched is the one left by dying at the n-th call."""
+    chosen = SCENARIOS[name]
+    with setting(chosen):
+        watched = [moment.disk.fingerprint() for moment in moments(World(SimDisk()), chosen.run)]
+        for call in range(1, len(watched), max(1, len(watched) // 8)):
+            assert crash_state(chosen, call, "before") == watched[call - 1]
+            assert crash_state(chosen, call, "after") == watched[call]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_six_crashes_in_a_row_converge(name: str) -> None:
+    """F27, I12: each one in the recovery of the one before."""
+    with setting(SCENARIOS[name]):
+        for seed in range(8):
+            walk(SCENARIOS[name], 6, str(seed))
+
+
+# -- a process dies, another one on the same machine works on, then the power goes ------------------------
+
+
+def survivor_recovers(world: World, sink: object) -> None:
+    sink.recover()  # type: ignore[attr-defined]
+
+
+def survivor_commits(world: World, sink: object) -> None:
+    world.commit(sink, 7)  # type: ignore[arg-type]
+
+
+def survivor_replays(world: World, sink: object) -> None:
+    assert sink.begin(0).outcome == "already-committed"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("act", [survivor_recovers, survivor_commits, survivor_replays])
+def test_what_a_survivor_builds_on_entries_of_the_dead_outlives_a_power_cut(act: object) -> None:
+    """An entry whose sync was cut short by a kill is read, believed and summarised by others (I1, I3, I13)."""
+    chosen = Scenario("survivor", lambda _: None, ("w", "v"), is_small=True)
+    call, is_over = 0, False
+    with setting(chosen):
+        while not is_over:
+            call += 1
+            world = World(SimDisk())
+            survivor = world.open("v")
+            world.commit(survivor, 0)
+            mortal = Mortal(world.disk, 10_000)
+            first = open_sink(LocalStore(cast("ModuleType", mortal)), stamps_of(99), ROOT, "w", {})
+            mortal._left = call
+            try:
+                for epoch in range(3):
+                    world.commit(first, epoch)
+            except Crash:
+                pass
+            else:
+                is_over = True
+            act(world, survivor)  # type: ignore[operator]
+            moment = Moment(world.disk.after_kill(), world.truth)
+            for image in images(moment, f"survivor-{call}", 6):
+                judge(chosen, Moment(image, moment.truth), 1, is_thorough=True)

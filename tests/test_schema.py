@@ -1,0 +1,457 @@
+"""Which types a table keeps, that making data fit loses nothing, and partition values as text."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import mmap
+import struct
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txsink import layout
+from txsink.entry import Column
+from txsink.errors import CorruptError, InvalidRequestError
+from txsink.schema import (
+    check_partition_columns,
+    columns_of,
+    conform,
+    merge,
+    partition_text,
+    partition_values,
+    schema_of,
+    storable,
+)
+
+KEPT: list[pa.DataType] = [
+    *(pa.null(), pa.bool_(), pa.string(), pa.binary(), pa.date32(), pa.float32(), pa.float64()),
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+    *(pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.decimal128(38, 10), pa.decimal128(3, 3)),
+    pa.list_(pa.struct([("a", pa.int8()), ("b", pa.map_(pa.string(), pa.list_(pa.date32())))])),
+]
+ZONED = dt.datetime(2026, 1, 31, 12, tzinfo=dt.timezone.utc)
+NAIVE = ZONED.replace(tzinfo=None)
+LISTS: list[Any] = [[1, 2], None, [], [3]]
+CHANGED: list[tuple[pa.DataType, pa.DataType, list[Any]]] = [
+    (pa.dictionary(pa.int32(), pa.string()), pa.string(), ["a", None, "a"]),
+    (pa.dictionary(pa.int8(), pa.timestamp("ns")), pa.timestamp("us"), [NAIVE, None]),
+    (pa.dictionary(pa.uint32(), pa.string_view()), pa.string(), ["a" * 40, None]),
+    (pa.list_(pa.dictionary(pa.int32(), pa.large_string())), pa.list_(pa.string()), [["a", None], None]),
+    (pa.large_string(), pa.string(), ["a", None]),
+    (pa.string_view(), pa.string(), ["a" * 40, None]),
+    (pa.large_binary(), pa.binary(), [b"a", None]),
+    (pa.binary_view(), pa.binary(), [b"a" * 40, None]),
+    (pa.binary(2), pa.binary(), [b"ab", None]),
+    (pa.timestamp("s"), pa.timestamp("us"), [NAIVE, None]),
+    (pa.timestamp("ms"), pa.timestamp("us"), [NAIVE, None]),
+    (pa.timestamp("ns"), pa.timestamp("us"), [NAIVE, None]),
+    (pa.timestamp("ns", "Europe/Berlin"), pa.timestamp("us", "UTC"), [ZONED, None]),
+    (pa.timestamp("us", "+02:00"), pa.timestamp("us", "UTC"), [ZONED, None]),
+    (pa.float16(), pa.float32(), [1.5, None]),
+    (pa.date64(), pa.date32(), [dt.date(2026, 1, 31), None]),
+    (pa.decimal32(5, 2), pa.decimal128(5, 2), [Decimal("1.50"), None]),
+    (pa.decimal64(15, 2), pa.decimal128(15, 2), [Decimal("1.50"), None]),
+    (pa.decimal256(38, 2), pa.decimal128(38, 2), [Decimal("1.50"), None]),
+    (pa.large_list(pa.int8()), pa.list_(pa.int8()), LISTS),
+    (pa.list_(pa.int8(), 2), pa.list_(pa.int8()), [[1, 2], None, [3, 4]]),
+    (pa.list_view(pa.int8()), pa.list_(pa.int8()), LISTS),
+    (pa.large_list_view(pa.int8()), pa.list_(pa.int8()), LISTS),
+    (pa.list_view(pa.string_view()), pa.list_(pa.string()), [["a"], None, [], ["b", "c"]]),
+    (
+        pa.struct([pa.field("a", pa.large_list(pa.field("x", pa.string_view(), nullable=False)), nullable=False)]),
+        pa.struct([("a", pa.list_(pa.string()))]),
+        [{"a": ["x"]}, {"a": []}],
+    ),
+    (
+        pa.map_(pa.large_string(), pa.list_(pa.timestamp("ns"))),
+        pa.map_(pa.string(), pa.list_(pa.timestamp("us"))),
+        [[("k", [NAIVE])], None],
+    ),
+]
+REFUSED: list[tuple[pa.DataType, str]] = [
+    (pa.time32("ms"), "c"),
+    (pa.time64("us"), "c"),
+    (pa.duration("us"), "c"),
+    (pa.month_day_nano_interval(), "c"),
+    (pa.uuid(), "c"),
+    (pa.json_(), "c"),
+    (pa.dense_union([pa.field("a", pa.int32())]), "c"),
+    (pa.decimal256(39, 2), "c"),
+    (pa.decimal128(5, -2), "c"),
+    (pa.decimal128(2, 3), "c"),
+    (pa.struct([]), "c"),
+    (pa.list_(pa.duration("us")), "c.element"),
+    (pa.list_(pa.list_view(pa.int8())), "c.element"),
+    (pa.list_(pa.run_end_encoded(pa.int32(), pa.int8())), "c.element"),
+    (pa.struct([("a", pa.struct([("b", pa.time64("us"))]))]), "c.a.b"),
+    (pa.map_(pa.string(), pa.uuid()), "c.value"),
+    (pa.map_(pa.uuid(), pa.string()), "c.key"),
+    (pa.dictionary(pa.int8(), pa.duration("us")), "c"),
+]
+
+
+def one(kind: pa.DataType, name: str = "c") -> pa.Schema:
+    return pa.schema([pa.field(name, kind)])
+
+
+def array_of(values: list[Any], kind: pa.DataType) -> pa.Array[Any]:
+    if not isinstance(kind, pa.DictionaryType):
+        return pa.array(values, kind)
+    plain = pa.array(values).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(plain.indices.cast(kind.index_type), plain.dictionary.cast(kind.value_type))
+
+
+def columns(**kinds: pa.DataType) -> tuple[Column, ...]:
+    return columns_of(pa.schema(list(kinds.items())))
+
+
+# -- storable and conform ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KEPT, ids=str)
+def test_a_type_that_spark_reads_is_kept_as_it_is(kind: pa.DataType) -> None:
+    assert storable(one(kind)) == one(kind)
+
+
+@pytest.mark.parametrize(("kind", "stored", "values"), CHANGED, ids=lambda value: str(value)[:40])
+def test_another_representation_is_stored_plainly_with_the_same_values(
+    kind: pa.DataType, stored: pa.DataType, values: list[Any]
+) -> None:
+    assert storable(one(kind)) == one(stored)
+    # Slices too: a cast that forgets the offset passes on whole arrays only.
+    table = pa.table({"c": pa.chunked_array([array_of(values, kind), array_of(values, kind).slice(1)])})
+    plain = conform(table, storable(table.schema))
+    plain.validate(full=True)
+    assert plain.schema == one(stored)
+    assert plain["c"].to_pylist() == pa.array(values + values[1:], stored).to_pylist()
+    batch = pa.record_batch({"c": array_of(values, kind)})
+    assert conform(batch, storable(batch.schema)).column(0).to_pylist() == pa.array(values, stored).to_pylist()
+
+
+def test_run_end_encoded_values_are_stored_plainly() -> None:
+    table = pa.table({"c": pc.call_function("run_end_encode", [pa.array(["a", "a", None])])})
+    assert conform(table, storable(table.schema)).to_pydict() == {"c": ["a", "a", None]}
+
+
+def test_a_table_without_rows_takes_the_stored_types() -> None:
+    for kind, stored, _ in CHANGED:
+        assert conform(one(kind).empty_table(), one(stored)).schema == one(stored)
+
+
+def test_data_that_fits_already_is_not_copied() -> None:
+    table = pa.table({"c": [1, 2, 3]})
+    assert conform(table, storable(table.schema)) is table
+
+
+@pytest.mark.parametrize(("kind", "path"), REFUSED, ids=str)
+def test_a_type_that_spark_cannot_read_is_refused_by_the_columns_name(kind: pa.DataType, path: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        storable(one(kind), "stage it")
+    assert caught.value.attempted == "stage it"
+    assert repr(path) in caught.value.found
+    assert caught.value.context["column"] == path
+
+
+@pytest.mark.parametrize("prefix", ["", "c."])
+def test_names_that_are_empty_or_hold_nul_or_differ_only_by_case_are_refused(prefix: str) -> None:
+    for fields, found in (
+        ([("Day", pa.int8()), ("day", pa.int8())], f"'{prefix}Day' and '{prefix}day' have the same name"),
+        ([("a", pa.int8()), ("a", pa.int8())], f"'{prefix}a' and '{prefix}a' have the same name"),
+        ([("", pa.int8())], "is empty"),
+        ([("a\x00", pa.int8())], "NUL"),
+    ):
+        given_schema = pa.schema(fields)
+        with pytest.raises(InvalidRequestError, match=found):
+            storable(one(pa.struct(list(given_schema))) if prefix else given_schema)
+
+
+def test_every_field_is_nullable_and_without_metadata() -> None:
+    inner = pa.struct([pa.field("b", pa.int8(), nullable=False, metadata={"k": "v"})])
+    stored = storable(pa.schema([pa.field("a", pa.list_(inner), nullable=False, metadata={"k": "v"})], {"k": "v"}))
+    assert stored.metadata is None
+    assert stored.field("a").nullable
+    assert stored.field("a").metadata is None
+    assert stored.field("a").type.value_type.field("b").nullable
+    assert stored.field("a").type.value_type.field("b").metadata is None
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([1001], pa.timestamp("ns")),
+        pa.array([[1001]], pa.list_(pa.timestamp("ns"))),
+        pa.array([2**60], pa.timestamp("s")),
+        pa.array([86_400_000 + 1], pa.int64()).view(pa.date64()),
+    ],
+    ids=lambda array: str(array.type),
+)
+def test_a_value_that_does_not_fit_is_refused_by_the_columns_name(array: pa.Array[Any]) -> None:
+    table = pa.table({"when": array})
+    with pytest.raises(InvalidRequestError, match=r"column 'when' does not fit .* Cast it to") as caught:
+        conform(table, storable(table.schema))
+    assert caught.value.context["column"] == "when"
+
+
+def test_missing_columns_are_null_and_the_order_is_the_targets() -> None:
+    target = pa.schema([("a", pa.int64()), ("b", pa.list_(pa.string())), ("c", pa.string())])
+    found = conform(pa.table({"c": ["x"], "a": [1]}), target)
+    assert found.schema == target
+    assert found.to_pylist() == [{"a": 1, "b": None, "c": "x"}]
+
+
+def test_a_small_slice_of_strings_beyond_two_gibibytes_fits() -> None:
+    start = (1 << 31) + 10
+    offsets = pa.py_buffer(struct.pack("<3q", 0, start, start + 3))
+    pages = mmap.mmap(-1, start + 64)  # never touched but for the last one
+    pages[start : start + 3] = b"end"
+    strings = pa.Array.from_buffers(pa.large_string(), 2, [None, offsets, pa.py_buffer(pages)])
+    table = pa.table({"c": strings.slice(1)})
+    assert conform(table, storable(table.schema)).to_pydict() == {"c": ["end"]}
+
+
+# -- columns -------------------------------------------------------------------------------------------
+
+
+def test_columns_give_back_the_stored_schema() -> None:
+    schema = pa.schema([pa.field(f"c{number}", kind) for number, kind in enumerate(KEPT)])
+    assert schema_of(columns_of(schema)) == schema
+    assert [column.type for column in columns_of(schema)] == [str(kind) for kind in KEPT]
+
+
+def test_columns_of_a_schema_that_is_not_stored_are_those_of_the_stored_one() -> None:
+    assert columns_of(one(pa.large_string())) == columns_of(one(pa.string()))
+
+
+@pytest.mark.parametrize(
+    "arrow",
+    ["", "not base64!", "AAAA", columns(other=pa.int8())[0].arrow, columns(c=pa.int8())[0].arrow[:-40]],
+    ids=["empty", "no base64", "no schema", "another name", "torn"],
+)
+def test_a_recorded_type_that_cannot_be_read_is_corrupt_by_name(arrow: str) -> None:
+    with pytest.raises(CorruptError, match="column 'c'"):
+        schema_of((Column("c", "int8", arrow),))
+
+
+def test_a_recorded_type_that_no_table_holds_is_corrupt() -> None:
+    exact = columns_of(one(pa.int64()))[0]
+    foreign = pa.schema([pa.field("c", pa.duration("us"))]).serialize().to_pybytes()
+    with pytest.raises(CorruptError):
+        schema_of((Column("c", exact.type, base64.b64encode(foreign).decode()),))
+
+
+# -- merge ---------------------------------------------------------------------------------------------
+
+
+def test_the_first_columns_need_no_permission() -> None:
+    new = columns(a=pa.int64(), b=pa.string())
+    assert merge((), new, merge_schema=False) == new
+
+
+def test_the_tables_order_stands_and_new_columns_follow() -> None:
+    known = columns(a=pa.int64(), b=pa.string())
+    new = columns(c=pa.int8(), b=pa.string())
+    assert merge(known, new, merge_schema=True) == (*known, *columns(c=pa.int8()))
+    assert merge(known, columns(b=pa.string()), merge_schema=False) == known
+
+
+def test_a_new_column_without_permission_is_named_with_what_to_do() -> None:
+    with pytest.raises(InvalidRequestError, match=r"^add: .*'amuont' \(did you mean 'amount'\?\).*merge_schema=True"):
+        merge(columns(amount=pa.int64()), columns(amuont=pa.int64()), merge_schema=False, what="add")
+
+
+def test_a_column_that_differs_by_case_is_refused_even_with_permission() -> None:
+    with pytest.raises(InvalidRequestError, match="'Amount' differs only by case from the table's 'amount'"):
+        merge(columns(amount=pa.int64()), columns(Amount=pa.int64()), merge_schema=True)
+
+
+@pytest.mark.parametrize(
+    ("known", "new"),
+    [
+        (pa.int64(), pa.int32()),
+        (pa.int32(), pa.int64()),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC")),
+        (pa.list_(pa.int8()), pa.list_(pa.int16())),
+        (pa.list_(pa.int8()), pa.int8()),
+        (pa.map_(pa.string(), pa.int8()), pa.map_(pa.string(), pa.int16())),
+        (pa.struct([("a", pa.int8())]), pa.struct([("b", pa.int8())])),
+        (pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int8()), ("b", pa.int8())])),
+        (pa.struct([("a", pa.int8()), ("b", pa.int8())]), pa.struct([("a", pa.int8())])),
+        (pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int16())])),
+    ],
+    ids=str,
+)
+def test_a_changed_type_is_refused_with_both_types(known: pa.DataType, new: pa.DataType) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        merge(columns(c=known), columns(c=new), merge_schema=True)
+    assert f"column 'c' is {known} in the table and {new} in the data" in str(caught.value)
+
+
+def test_null_fits_every_type_in_both_directions_at_any_depth() -> None:
+    full = columns(
+        a=pa.int64(),
+        b=pa.list_(pa.string()),
+        c=pa.map_(pa.string(), pa.int8()),
+        d=pa.struct([("x", pa.int8()), ("y", pa.list_(pa.int8()))]),
+    )
+    empty = columns(
+        a=pa.null(),
+        b=pa.list_(pa.null()),
+        c=pa.map_(pa.string(), pa.null()),
+        d=pa.struct([("x", pa.null()), ("y", pa.list_(pa.null()))]),
+    )
+    assert merge(full, empty, merge_schema=False) == full
+    assert merge(empty, full, merge_schema=False) == full
+    assert merge(columns(a=pa.null()), columns(a=pa.null(), b=pa.int8()), merge_schema=True) == columns(
+        a=pa.null(), b=pa.int8()
+    )
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.null()), pa.struct([("x", pa.list_(pa.null()))])], ids=str)
+def test_a_nested_part_without_a_type_is_refused(kind: pa.DataType) -> None:
+    with pytest.raises(InvalidRequestError, match=r"column 'c\..* has no type yet"):
+        merge((), columns(c=kind), merge_schema=True)
+
+
+# -- partition columns ---------------------------------------------------------------------------------
+
+TABLE = pa.schema(
+    [
+        ("day", pa.date32()),
+        ("n", pa.int64()),
+        ("_hidden", pa.string()),
+        (".dot", pa.string()),
+        ("raw", pa.binary()),
+        ("tags", pa.list_(pa.string())),
+    ]
+)
+
+
+def test_columns_of_a_type_with_a_text_form_can_partition() -> None:
+    for kind in (*(kind for kind in KEPT if not pa.types.is_nested(kind) and kind != pa.binary()),):
+        check_partition_columns(["c"], pa.schema([("c", kind), ("x", pa.int8())]))
+    check_partition_columns([], TABLE)
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["week"], "no such column"),
+        (["Day"], "did you mean 'day'?"),
+        (["_hidden"], "readers hide"),
+        ([".dot"], "readers hide"),
+        (["raw"], "a value of type binary"),
+        (["tags"], "a value of type list"),
+        (["day", "n", "day"], "named twice"),
+    ],
+)
+def test_a_column_that_cannot_partition_is_refused_by_name(names: list[str], found: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        check_partition_columns(names, TABLE)
+    assert found in caught.value.found
+    assert repr(names[0]) in caught.value.found
+
+
+def test_partitioning_by_every_column_is_refused() -> None:
+    """S16."""
+    with pytest.raises(InvalidRequestError, match="every column is a partition column"):
+        check_partition_columns(["a", "b"], pa.schema([("a", pa.int8()), ("b", pa.int8())]))
+
+
+SPELLED: list[tuple[pa.DataType, list[Any], list[str | None]]] = [
+    (pa.string(), ["a/b", "", None, "ü"], ["a/b", None, None, "ü"]),
+    (pa.bool_(), [True, False, None], ["true", "false", None]),
+    (pa.int8(), [-1, 0], ["-1", "0"]),
+    (pa.uint64(), [2**64 - 1], ["18446744073709551615"]),
+    (pa.date32(), [dt.date(2026, 1, 31), dt.date(1, 1, 1)], ["2026-01-31", "0001-01-01"]),
+    (pa.timestamp("us"), [NAIVE, NAIVE.replace(microsecond=500_000)], ["2026-01-31 12:00:00", "2026-01-31 12:00:00.5"]),
+    (pa.timestamp("us"), [NAIVE.replace(microsecond=1), None], ["2026-01-31 12:00:00.000001", None]),
+    (pa.timestamp("us", "UTC"), [ZONED, None], ["2026-01-31 12:00:00", None]),
+    (pa.decimal128(20, 10), [Decimal("1.5"), Decimal("1E-10"), None], ["1.5000000000", "0.0000000001", None]),
+    (pa.decimal128(5, 0), [Decimal(12300)], ["12300"]),
+    (pa.float64(), [1.0, 1e16, -1.5e-7, 123.456, 1e7], ["1.0", "1.0E16", "-1.5E-7", "123.456", "1.0E7"]),
+    (pa.float64(), [0.001, 9999999.0, -0.0, 0.0001], ["0.001", "9999999.0", "-0.0", "1.0E-4"]),
+    (pa.float64(), [float("inf"), float("-inf")], ["Infinity", "-Infinity"]),
+    (pa.float32(), [1.1, 1e10], ["1.1", "1.0E10"]),
+    (pa.null(), [None], [None]),
+]
+
+
+@pytest.mark.parametrize(("kind", "values", "texts"), SPELLED, ids=str)
+def test_values_are_spelled_as_spark_does_and_read_back(
+    kind: pa.DataType, values: list[Any], texts: list[str | None]
+) -> None:
+    array = pa.array(values, kind)
+    assert partition_text(array, "c") == texts
+    assert partition_values(texts, kind).equals(pa.array([None if value == "" else value for value in values], kind))
+
+
+def test_not_a_number_is_spelled_and_read_back() -> None:
+    assert partition_text(pa.array([float("nan")]), "c") == ["NaN"]
+    assert pc.is_nan(partition_values(["NaN"], pa.float64())).to_pylist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("array", "found"),
+    [
+        (pa.array(["a\x00b"]), "NUL"),
+        (pa.array(["__HIVE_DEFAULT_PARTITION__"]), "stands for null"),
+        (pa.array(["x" * 300]), "takes 304 bytes in a path"),
+        (pa.array(["/" * 100]), "takes 304 bytes in a path"),
+        (pa.array(["ü" * 126]), "takes 256 bytes in a path"),
+        (pa.array([2**62], pa.timestamp("us")), "outside the years"),
+        (pa.array([3_000_000], pa.int32()).view(pa.date32()), "outside the years"),
+        (pa.array([-800_000], pa.int32()).view(pa.date32()), "outside the years"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_value_that_no_path_can_hold_is_refused_by_the_columns_name(array: pa.Array[Any], found: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        partition_text(array, "key")
+    assert "'key'" in caught.value.found
+    assert found in caught.value.found
+
+
+def test_the_longest_value_that_fits_is_taken() -> None:
+    assert partition_text(pa.array(["x" * 251]), "key") == ["x" * 251]
+
+
+def test_a_directory_that_is_no_value_of_the_type_is_corrupt() -> None:
+    for text, kind in (("x", pa.int64()), ("2026-13-01", pa.date32()), ("noon", pa.timestamp("us", "UTC"))):
+        with pytest.raises(CorruptError, match="read partition values"):
+            partition_values([text], kind)
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), min_size=1, max_size=5))
+def test_no_string_leaves_its_root_or_changes_on_the_way(values: list[str]) -> None:
+    for value in values:
+        try:
+            texts = partition_text(pa.array([value]), "key")
+        except InvalidRequestError:
+            assert "\x00" in value or len(layout.escape(value).encode()) > 251
+            continue
+        path = f"{layout.partition_directory(['key'], texts)}/{layout.data_name(1, 0, 'abcd')}"
+        assert layout.is_data_path(path)
+        assert path.count("/") == 1
+        assert layout.parse_partitions(path) == {"key": value or None}
+
+
+@given(
+    st.one_of(
+        st.tuples(st.just(pa.int64()), st.integers(-(2**63), 2**63 - 1)),
+        st.tuples(st.just(pa.float64()), st.floats(allow_nan=False)),
+        st.tuples(st.just(pa.float32()), st.floats(allow_nan=False, width=32)),
+        st.tuples(st.just(pa.timestamp("us")), st.datetimes()),
+        st.tuples(st.just(pa.date32()), st.dates()),
+        st.tuples(st.just(pa.decimal128(38, 9)), st.decimals(-(10**20), 10**20, places=9)),
+    )
+)
+def test_every_value_of_a_partition_type_is_read_back_exactly(typed: tuple[pa.DataType, Any]) -> None:
+    kind, value = typed
+    array = pa.array([value], kind)
+    assert partition_values(partition_text(array, "c"), kind).equals(array)
