@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from measure import Finding, Scale, alternate, p50, scratch, table
 
 import txsink
-from measure import Finding, Scale, alternate, p50, scratch, table
 
 SETTINGS = {"compression": "zstd", "row_group_size": 1 << 20}
 CHECKED = {**SETTINGS, "write_page_checksum": True}

@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-
-import txsink
 from epochs import txsink_write
 from measure import Finding, Scale, alternate, ms, p50, scratch, table, unsynced_writer
+
+import txsink
 
 TINY = 10
 

@@ -70,7 +70,7 @@ def alternate(
         for number in range(rounds):
             turn = number % len(names)
             for name in names[turn:] + names[:turn]:
-                times[name].append(timed(lambda name=name: contestants[name](number)))
+                times[name].append(timed(contestants[name], number))
             if after is not None:
                 after(number)
             gc.collect(0)
@@ -79,10 +79,10 @@ def alternate(
     return times
 
 
-def timed(act: Callable[[], object]) -> float:
-    """Seconds that `act` takes."""
+def timed(act: Callable[[int], object], number: int) -> float:
+    """Seconds that one round takes."""
     start = time.perf_counter()
-    act()
+    act(number)
     return time.perf_counter() - start
 
 
@@ -179,11 +179,11 @@ def _file_system(root: Path) -> str:
 
 
 def _fsync_seconds(root: Path) -> float:
-    def once(path: Path) -> None:
-        with path.open("wb") as file:
+    def once(number: int) -> None:
+        with (directory / str(number)).open("wb") as file:
             file.write(bytes(4096))
             file.flush()
             os.fsync(file.fileno())
 
     with scratch(root, "fsync") as directory:
-        return p50([timed(lambda number=number: once(directory / str(number))) for number in range(20)])
+        return p50([timed(once, number) for number in range(20)])

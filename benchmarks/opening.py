@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import txsink
 from flat import grow
 from measure import Finding, Scale, alternate, ms, p50, scratch, table
+
+import txsink
 
 
 def run(scale: Scale) -> list[Finding]:

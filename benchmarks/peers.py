@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
 from deltalake.transaction import AddAction
-
-import txsink
 from epochs import txsink_write
 from measure import Finding, Scale, alternate, ms, p50, scratch, table, unsynced_writer
+
+import txsink
 
 QUIET = PostCommitHookProperties(cleanup_expired_logs=False)
 
@@ -62,7 +62,7 @@ def run(scale: Scale) -> list[Finding]:
                 while delta.committed < age:
                     delta.commit(tiny)
             grow(directory, age, tiny)
-            findings += _compare(directory, rows, rounds, written, committed, age)
+            findings += _compare(directory, rows, rounds, (written, committed), age)
     return findings
 
 
@@ -73,7 +73,8 @@ def grow(directory: Path, age: int, rows: pa.Table) -> None:
                 txsink_write(sink, epoch, rows)
 
 
-def _compare(directory: Path, rows: pa.Table, rounds: int, written: Delta, committed: Delta, age: int) -> list[Finding]:
+def _compare(directory: Path, rows: pa.Table, rounds: int, deltas: tuple[Delta, Delta], age: int) -> list[Finding]:
+    written, committed = deltas
     with (
         txsink.open_writer(str(directory / "synced"), "bench") as sink,
         unsynced_writer(directory / "unsynced", "bench") as unsynced,

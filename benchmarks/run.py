@@ -12,8 +12,6 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1])]
-
 from measure import Finding, Scale, machine
 
 NAMES = ("epochs", "flat", "bulk", "opening", "peers")

@@ -293,7 +293,9 @@ def check_healed(files: Files, truth: Truth, before: Files, book_before: Book) -
     """What must hold after recover and sweep; `before` is the disk they found."""
     book = check_wounded(files, truth)
     if directory_ids(files) != ids_of(book.visible):
-        raise Violation("I1 directory reader", f"sees {sorted(directory_ids(files))}, not {sorted(ids_of(book.visible))}")
+        raise Violation(
+            "I1 directory reader", f"sees {sorted(directory_ids(files))}, not {sorted(ids_of(book.visible))}"
+        )
     slots = _slots(files)
     for version, data in _slots(before).items():
         if version >= book.boundary and slots.get(version) != data:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
@@ -21,8 +21,8 @@ import pytest
 from crash_check import ROOT, Told, Truth, day_of
 from simdisk import SimDisk
 from txsink import entry, layout, log, recovery, segment
-from txsink.log import Stamps
 from txsink.sink import open_sink
+from txsink.slots import Stamps
 from txsink.store import Store
 from txsink.store.local import LocalStore
 from txsink.txn import Transaction
@@ -37,7 +37,7 @@ def stamps_of(life: int) -> Stamps:
     return Stamps(lambda: next(times), lambda: f"{life:04x}{next(ids):06x}", lambda _: None)
 
 
-@lru_cache(maxsize=None)
+@cache
 def rows_table(rows: tuple[int, ...]) -> pa.Table:
     """The rows of an epoch as data."""
     return pa.table({"id": pa.array(rows, pa.int64()), "day": [day_of(row) for row in rows]})

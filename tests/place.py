@@ -8,8 +8,8 @@ from typing import Any
 
 from txsink import transaction
 from txsink.entry import Prepare, Publishing
-from txsink.log import Stamps
 from txsink.sink import BEGIN_OPTIONS, open_sink
+from txsink.slots import Stamps
 from txsink.store import Store
 from txsink.store.local import LocalStore
 from txsink.table import Table, open_log

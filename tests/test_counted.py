@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -18,9 +19,10 @@ import pyarrow as pa
 import pytest
 
 from faults import FaultyStore
-from txsink.log import HINT_EVERY, Stamps
+from txsink.log import HINT_EVERY
 from txsink.segment import BLOCK
 from txsink.sink import open_sink
+from txsink.slots import Stamps
 from txsink.store.local import LocalStore
 from txsink.writer import Sink
 
@@ -104,6 +106,11 @@ def write(sink: Sink, epoch: int, rows: pa.Table | None = ROWS) -> None:
             txn.write(rows)
 
 
+def write_all(sink: Sink, epochs: Iterable[int], rows: pa.Table | None = ROWS) -> None:
+    for epoch in epochs:
+        write(sink, epoch, rows)
+
+
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
@@ -173,7 +180,7 @@ def test_each_further_file_of_an_epoch_costs_one_sync(bench: Bench) -> None:
 
 
 def test_no_epoch_lists_anything_or_reads_an_entry_back(bench: Bench, sink: Sink) -> None:
-    calls = bench.calls_of(lambda: [write(sink, epoch) for epoch in range(1, 3 * BLOCK)])
+    calls = bench.calls_of(lambda: write_all(sink, range(1, 3 * BLOCK)))
     verbs = Counter(verb for verb, place in calls if place not in {"segment", "summary"})
     assert verbs.keys() == {"create", "seal", "tail", "settle", "put_if_absent", "move", "prune", "put_hint"}
     assert not [place for verb, place in calls if verb in {"list", "read", "replace", "delete"} and place != "segment"]
@@ -186,14 +193,14 @@ def test_epochs_of_an_old_table_make_the_calls_of_a_young_one(bench: Bench) -> N
         for epoch in range(2, 600):
             write(sink, epoch, None)
         for epoch in range(600, 600 + BLOCK):
-            calls = bench.calls_of(lambda epoch=epoch: write(sink, epoch))
+            calls = bench.calls_of(partial(write, sink, epoch))
             # What comes after the commit is off its path, and now and then.
             assert calls[: len(young)] == young
 
 
 def test_what_is_written_off_the_commit_path_is_rare(bench: Bench, sink: Sink) -> None:
     epochs = 8 * BLOCK  # 16 blocks of versions
-    calls = bench.calls_of(lambda: [write(sink, epoch, None) for epoch in range(1, epochs + 1)])
+    calls = bench.calls_of(lambda: write_all(sink, range(1, epochs + 1), None))
     wrote = Counter(place for verb, place in calls if verb in {"put_if_absent", "put_hint"})
     versions = 2 * epochs
     assert wrote["summary"] == versions // BLOCK

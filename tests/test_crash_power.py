@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 
 from crash import Explorer, Moment, Mortal, Tally, crash_state, images, judge, moments, walk
-from crash_scenarios import SCENARIOS, Scenario, World, setting, stamps_of
 from crash_check import ROOT
+from crash_scenarios import SCENARIOS, Scenario, World, setting, stamps_of
 from simdisk import Crash, SimDisk
 from txsink.sink import open_sink
 from txsink.store.local import LocalStore

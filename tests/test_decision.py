@@ -26,7 +26,8 @@ def test_the_page_says_what_the_table_says() -> None:
     text = str(decision.__doc__)
     row = re.compile(r"^ {4}([A-Z]{4,})\b.*? {2,}(any|[A-Z]+) +(any|[A-Z]+) +([A-Z_]+)\b", re.MULTILINE)
     read = [
-        (LogFact[fact], _ends(staged), _ends(target), Action[action]) for fact, staged, target, action in row.findall(text)
+        (LogFact[fact], _ends(staged), _ends(target), Action[action])
+        for fact, staged, target, action in row.findall(text)
     ]
     assert tuple(read) == TABLE
 

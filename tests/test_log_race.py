@@ -68,5 +68,7 @@ def test_sixteen_processes_append_with_one_winner_a_version_and_none_starves(tmp
     for file in (place.path / layout.STATE_DIRECTORY).iterdir():
         file.unlink()
     assert opened(place).state == found.state
-    assert {(entry.version, entry.write_id) for entry in found.entries(1, last)} == {one for mine in won for one in mine}
+    assert {(entry.version, entry.write_id) for entry in found.entries(1, last)} == {
+        one for mine in won for one in mine
+    }
     assert not [name for name in names(place.path) if layout.is_temporary(name)]

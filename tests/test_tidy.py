@@ -21,9 +21,9 @@ ROOT = Path(__file__).parents[1]
 
 # A module of txsink imports only what stands before it.
 ORDER = (
-    "errors", "layout", "entry", "store", "schema", "segment", "state", "rows", "parquet", "stage", "stager", "log",
-    "delta", "decision", "publish", "transaction", "recovery", "snapshot", "audit", "txn", "writer", "sink", "table",
-    "two_phase", "file_sink", "cli",
+    "errors", "layout", "entry", "store", "schema", "segment", "state", "rows", "parquet", "stage", "stager", "slots",
+    "log", "delta", "decision", "publish", "transaction", "recovery", "snapshot", "audit", "txn", "writer", "sink", "table",
+    "two_phase", "file_sink", "commands", "cli",
 )  # fmt: skip
 
 # What may be imported in few places only; nowhere else in txsink/ (and, where it says so, in formats/).
@@ -40,8 +40,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "pyspark_txsink": ("formats/",),
 }
 CALLERS = {
-    # The sink appends one entry: the one that creates the table.
-    ("log", "append"): ("txsink/transaction.py", "txsink/recovery.py", "txsink/log.py", "txsink/sink.py"),
+    ("log", "append"): ("txsink/transaction.py", "txsink/recovery.py", "txsink/log.py"),
     ("store", "delete"): ("txsink/recovery.py", "txsink/publish.py", "txsink/store/"),
 }
 VAGUE_NAMES = {"utils", "common", "base", "helpers", "manager"}

@@ -30,8 +30,8 @@ from simdisk import Crash
 from txsink import layout
 from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError, TxsinkError, UnavailableError
 from txsink.file_sink import FileTransaction, ParquetFileSink
-from txsink.log import Stamps
 from txsink.sink import open_sink, open_writer
+from txsink.slots import Stamps
 from txsink.store import Store
 from txsink.store.local import LocalStore
 from txsink.two_phase import TwoPhaseCommitSink

@@ -30,8 +30,8 @@ from txsink import layout
 from txsink.errors import ConflictError, InvalidRequestError
 from txsink.sink import open_writer
 from txsink.stage import EpochStager, StagedFile
-from txsink.txn import new_stager
 from txsink.two_phase import TwoPhaseCommitSink
+from txsink.txn import new_stager
 from txsink.writer import Sink
 
 GUARANTEES = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE) = ("exactly-once", "at-least-once", "at-most-once")

@@ -11,8 +11,8 @@ Does not promise: thread safety (a sink has one lock), nor anything about Parque
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, TypeAlias
+from contextlib import suppress
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,34 +20,19 @@ import pyarrow.compute as pc
 from txsink import entry as entries
 from txsink import layout, segment
 from txsink.entry import Abort, AnyEntry, Commit, Prepare
-from txsink.errors import (
-    CorruptError,
-    InvalidRequestError,
-    OutcomeUnknownError,
-    TxsinkError,
-    UnavailableError,
-)
+from txsink.errors import CorruptError, InvalidRequestError, TxsinkError, UnavailableError
 from txsink.segment import BLOCK, Fact
+from txsink.slots import Slots, Stamps, possibly_written
 from txsink.state import State, decode, encode, fold
 from txsink.store import Store
 
 HINT_EVERY = 16
 APPEND_TRIES = 200
-UNKNOWN_TRIES = 5
 FACTS_TRIES = 3
 SEGMENT_BYTES_MAX = 1 << 30
-ENTRY_TAIL_BYTES = 64 << 10  # most entries are smaller
 
 Slot: TypeAlias = dict[str, Any]
 Make: TypeAlias = Callable[[State, Slot], AnyEntry | None]
-
-
-class Stamps(NamedTuple):
-    """Where time and chance come from."""
-
-    now_ms: Callable[[], int]
-    new_id: Callable[[], str]
-    pause: Callable[[int], None]
 
 
 class Log:
@@ -57,6 +42,7 @@ class Log:
         self.store = store
         self.root = root
         self.stamps = stamps
+        self.slots = Slots(store, root, stamps)
         self.state = State()
         self._recent: dict[int, AnyEntry] = {}  # entries no segment holds yet, and pending ones
         self._due: State | None = None
@@ -75,7 +61,7 @@ class Log:
         """The newest state, by way of the newest hint or summary."""
         self._start_from(self._newest_known() or State())
         self.refresh()
-        if not self.exists and self._has_entries() and not self.refresh().version >= 0:
+        if not self.exists and self.slots.are_used() and not self.refresh().version >= 0:
             raise CorruptError(
                 f"read log entry 0 of {self.root}",
                 "it is missing, yet later ones are there, and no summary tells what they followed",
@@ -86,7 +72,7 @@ class Log:
 
     def refresh(self) -> State:
         """The newest state, by way of the entries appended since."""
-        while (found := self._read(self.state.version + 1)) is not None:
+        while (found := self.slots.read(self.state.version + 1)) is not None:
             self._take(*found)
         if not self._stands():
             # What we know was expired while we slept: the slots after it may be gone, not unused.
@@ -98,7 +84,7 @@ class Log:
         known = self._recent.get(version)
         if known is not None:
             return known
-        found = self._read(version)
+        found = self.slots.read(version)
         if found is not None:
             return found[0]
         boundary = self.state.boundary
@@ -191,10 +177,10 @@ class Log:
             if entry is None:
                 return None
             data = _encoded(entry)
-            if self._put(entry.version, data, write_id):
+            if self.slots.put(entry.version, data, write_id):
                 # ORDER: the entry before looked at again before the append counts, else a stalled writer uses a
                 # slot twice that had expired: entries are deleted oldest first, so its neighbour went before (I7).
-                with _possibly_written(entry.version):
+                with possibly_written(entry.version):
                     stands = self._stands()
                 if stands:
                     self._take(entry, entries.digest(data))
@@ -258,14 +244,6 @@ class Log:
     def _at(self, path: str) -> str:
         return f"{self.root}/{path}"
 
-    def _has_entries(self) -> bool:
-        names = self.store.list(self._at(layout.LOG_DIRECTORY))
-        return any(layout.parse_version(name) is not None for name in names)
-
-    def _read(self, version: int) -> tuple[AnyEntry, str] | None:
-        data = self.store.read(self._at(layout.entry_path(version)), entries.ENTRY_BYTES_MAX)
-        return None if data is None else (entries.decode(data, version), entries.digest(data))
-
     def _take(self, entry: AnyEntry, digest: str) -> None:
         self.state = fold(self.state, entry, digest)
         self._recent[entry.version] = entry
@@ -282,11 +260,11 @@ class Log:
         """The newest of hint and summaries that agrees with the log."""
         data = self.store.read(self._at(layout.HEAD_PATH), entries.ENTRY_BYTES_MAX)
         hint = decode(data) if data else None
-        found = None if hint is None else self._digest_at(hint.version)
+        found = None if hint is None else self.slots.digest(hint.version)
         if hint is not None and found == hint.digest:
             return hint
         summaries = (self.summary(version) for version in reversed(self.summaries()))
-        known = next((one for one in summaries if one and self._digest_at(one.version) == one.digest), None)
+        known = next((one for one in summaries if one and self.slots.digest(one.version) == one.digest), None)
         if hint is not None and found is None and (known is None or known.version < hint.version):
             raise CorruptError(
                 f"read log entry {hint.version} of {self.root}",
@@ -298,19 +276,7 @@ class Log:
 
     def _stands(self) -> bool:
         """Whether the newest entry we know is still the one in its slot."""
-        return self.state.version < 0 or self._digest_at(self.state.version) == self.state.digest
-
-    def _digest_at(self, version: int) -> str | None:
-        """The digest of the entry in a slot, by its end alone when it is large; "" when it is damaged."""
-        found = self.store.tail(self._at(layout.entry_path(version)), ENTRY_TAIL_BYTES)
-        if found is None:
-            return None
-        if len(found.data) == found.bytes:
-            try:
-                entries.unseal(found.data)
-            except ValueError:
-                return ""
-        return entries.digest(found.data)
+        return self.state.version < 0 or self.slots.digest(self.state.version) == self.state.digest
 
     def _reload(self) -> None:
         known = self._newest_known()
@@ -323,26 +289,6 @@ class Log:
             )
         self._start_from(known)
         self.refresh()
-
-    def _put(self, version: int, data: bytes, write_id: str) -> bool:
-        """Whether the slot holds our entry."""
-        path = self._at(layout.entry_path(version))
-        created = self.store.put_if_absent(path, data, write_id)
-        with _possibly_written(version):
-            for attempt in range(UNKNOWN_TRIES):
-                if created:
-                    return True
-                found = self.store.read(path, entries.ENTRY_BYTES_MAX)
-                if found == data:
-                    self.store.settle([path])
-                    return True
-                if created is False or found is not None:
-                    return False
-                self.stamps.pause(attempt)
-                created = self.store.put_if_absent(path, data, write_id)
-        raise OutcomeUnknownError(
-            f"append log entry {version}", f"the store did not say {UNKNOWN_TRIES} times", "Open the writer again"
-        )
 
     def _write_hint(self) -> None:
         self.store.put_hint(self._at(layout.HEAD_PATH), encode(self.state), self.stamps.new_id())
@@ -377,20 +323,6 @@ class Log:
             body = segment.encode(self._segment(first, last))
             self.store.put_if_absent(path, body, self.stamps.new_id())
         self._ensured.add((first, last))
-
-
-@contextmanager
-def _possibly_written(version: int) -> Iterator[None]:
-    """Once an entry may stand in its slot, a store that does not answer leaves the outcome unknown."""
-    try:
-        yield
-    except UnavailableError as error:
-        raise OutcomeUnknownError(
-            f"append log entry {version}",
-            f"it may have been written, but then: {error.found}",
-            "Open the writer again: recovery finds out",
-            version=version,
-        ) from error
 
 
 def _encoded(entry: AnyEntry) -> bytes:

@@ -19,8 +19,9 @@ import msgspec
 
 from txsink import layout, recovery, transaction
 from txsink.errors import InvalidRequestError
-from txsink.log import Log, Stamps
+from txsink.log import Log
 from txsink.publish import RenamePublisher
+from txsink.slots import Stamps
 from txsink.stage import StageOptions
 from txsink.store import Store, open_store
 from txsink.transaction import Run

@@ -21,9 +21,10 @@ from txsink import audit, layout, schema, snapshot
 from txsink.audit import Explanation, Problem
 from txsink.entry import Abort, AnyEntry, Claim, Commit, Create, Maintenance, Prepare, Publishing, WriterEntry
 from txsink.errors import CorruptError, InvalidRequestError
-from txsink.log import Log, Stamps
+from txsink.log import Log
 from txsink.segment import Fact
 from txsink.sink import staging_root_of, stamps
+from txsink.slots import Stamps
 from txsink.snapshot import moment
 from txsink.state import Pending
 from txsink.store import Store, open_store

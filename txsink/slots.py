@@ -1,0 +1,98 @@
+"""The numbered slots of a log: read one, and put an entry into an empty one, whatever the store answers.
+
+Promises: `put` is True only when the slot holds our very bytes, False only when it holds others; an answer that was
+lost is asked for again, with the same put, and read back; once our entry may stand there, a store that does not
+answer makes the outcome unknown, never "nothing was changed" (I11).
+Relies on: `Store.put_if_absent`; write ids that nobody else has.
+Does not promise: to know what an entry means, or whether it may stand where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from txsink import entry as entries
+from txsink import layout
+from txsink.entry import AnyEntry
+from txsink.errors import OutcomeUnknownError, UnavailableError
+from txsink.store import Store
+
+UNKNOWN_TRIES = 5
+ENTRY_TAIL_BYTES = 64 << 10  # most entries are smaller
+
+
+class Stamps(NamedTuple):
+    """Where time and chance come from."""
+
+    now_ms: Callable[[], int]
+    new_id: Callable[[], str]
+    pause: Callable[[int], None]
+
+
+class Slots(NamedTuple):
+    """The slots of the log of the table at `root`."""
+
+    store: Store
+    root: str
+    stamps: Stamps
+
+    def read(self, version: int) -> tuple[AnyEntry, str] | None:
+        """The entry in a slot and its digest; None when the slot is empty."""
+        data = self.store.read(self._at(version), entries.ENTRY_BYTES_MAX)
+        return None if data is None else (entries.decode(data, version), entries.digest(data))
+
+    def digest(self, version: int) -> str | None:
+        """The digest of the entry in a slot, by its end alone when it is large; "" when it is damaged."""
+        found = self.store.tail(self._at(version), ENTRY_TAIL_BYTES)
+        if found is None:
+            return None
+        if len(found.data) == found.bytes:
+            try:
+                entries.unseal(found.data)
+            except ValueError:
+                return ""
+        return entries.digest(found.data)
+
+    def are_used(self) -> bool:
+        """Whether any slot holds an entry."""
+        names = self.store.list(f"{self.root}/{layout.LOG_DIRECTORY}")
+        return any(layout.parse_version(name) is not None for name in names)
+
+    def put(self, version: int, data: bytes, write_id: str) -> bool:
+        """Whether the slot holds our entry now."""
+        path = self._at(version)
+        created = self.store.put_if_absent(path, data, write_id)
+        with possibly_written(version):
+            for attempt in range(UNKNOWN_TRIES):
+                if created:
+                    return True
+                found = self.store.read(path, entries.ENTRY_BYTES_MAX)
+                if found == data:
+                    self.store.settle([path])
+                    return True
+                if created is False or found is not None:
+                    return False
+                self.stamps.pause(attempt)
+                created = self.store.put_if_absent(path, data, write_id)
+        raise OutcomeUnknownError(
+            f"append log entry {version}", f"the store did not say {UNKNOWN_TRIES} times", "Open the writer again"
+        )
+
+    def _at(self, version: int) -> str:
+        return f"{self.root}/{layout.entry_path(version)}"
+
+
+@contextmanager
+def possibly_written(version: int) -> Iterator[None]:
+    """Once an entry may stand in its slot, a store that does not answer leaves the outcome unknown."""
+    try:
+        yield
+    except UnavailableError as error:
+        raise OutcomeUnknownError(
+            f"append log entry {version}",
+            f"it may have been written, but then: {error.found}",
+            "Open the writer again: recovery finds out",
+            version=version,
+        ) from error
