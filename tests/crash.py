@@ -27,7 +27,8 @@ from crash_check import (
     check_same,
     check_wounded,
 )
-from crash_scenarios import Scenario, World, setting
+from crash_scenarios import Scenario, setting
+from crash_world import World
 from simdisk import Crash, SimDisk
 from simimage import Choice
 from txsink import recovery
@@ -79,27 +80,23 @@ def crash_state(chosen: Scenario, call: int, when: Literal["before", "after"]) -
 
 
 class Mortal:
-    """One process among several on a disk: it dies at its `call`-th changing call, and the others live on."""
+    """One process among several on a disk: it dies after `calls_left` changing calls, and the others live on."""
 
-    def __init__(self, disk: SimDisk, call: int) -> None:
+    def __init__(self, disk: SimDisk) -> None:
         self._disk = disk
-        self._left = call
+        self.calls_left = -1  # never
         self.path = disk.path
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether its crash came."""
-        return self._left <= 0
 
     def __getattr__(self, name: str) -> Any:
         act = getattr(self._disk, name)
 
         def call(*arguments: Any) -> Any:
-            before = self._disk.calls
-            if self._left == 0:
+            if self.calls_left == 0:
                 raise Crash
+            before = self._disk.calls
             answer = act(*arguments)
-            self._left -= min(self._left, self._disk.calls - before)
+            if self.calls_left > 0:
+                self.calls_left -= self._disk.calls - before
             return answer
 
         return call
@@ -205,7 +202,7 @@ def heal(chosen: Scenario, world: World) -> None:
     """What the program does when it starts again; what it is told by that it builds upon."""
     for writer in chosen.writers:
         try:
-            sink = world.open(writer)
+            sink = world.sink(writer)
         except TxsinkError as error:
             raise Violation("I14 recovery refused", f"{type(error).__name__}: {error}") from error
         if sink.last_epoch is not None:
@@ -234,10 +231,10 @@ def converge(chosen: Scenario, world: World, healed: Files) -> None:
     again = world.disk.files()
     check_same(again, healed)
     for writer in chosen.writers:
-        sink = world.open(writer)
-        epoch = 1_000 if sink.last_epoch is None else sink.last_epoch + 1_000
         try:
-            world.commit(sink, epoch, (90_000 + ord(writer[0]), 91_000 + ord(writer[0])))
+            program = world.open(writer)
+            last = program.sink.last_epoch
+            program.commit(1_000 if last is None else last + 1_000, (90_000 + ord(writer[0]), 91_000 + ord(writer[0])))
         except TxsinkError as error:
             raise Violation("I14 no further epoch", f"{type(error).__name__}: {error}") from error
     clear(world)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import sys
 from collections import Counter
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+
+import pyarrow as pa
+import pytest
 
 from place import Place
 from seen import names
@@ -19,6 +24,7 @@ from txsink.store.local import LocalStore
 
 PROCESSES = 16
 VERSIONS = 200
+pa.array([0])  # imports pandas if it is there, which takes as long as all the appends
 EACH = 1 + VERSIONS // PROCESSES  # appended by each process, so that all of them go on to the end
 
 
@@ -37,12 +43,16 @@ def append_many(root: str, barrier: Barrier, answer: Connection) -> None:
     answer.send(won)
 
 
-def test_sixteen_processes_append_with_one_winner_a_version_and_none_starves(tmp_path: Path) -> None:
+def test_sixteen_processes_append_with_one_winner_a_version_and_none_starves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """F21, I7, I14: each slot has one winner, who knows it; the chain is whole; every process gets its share."""
     place = Place(tmp_path / "T")
     opened(place)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])  # pyarrow is imported once, not by each of them
+    # All of them begin as copies of a process that has imported everything.
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    context.set_forkserver_preload([__name__])
     barrier = context.Barrier(PROCESSES)
     answers, running = [], []
     for number in range(PROCESSES):

@@ -1,0 +1,169 @@
+"""The programs that crash: a world is a disk with the processes on it; a program is one writer that wants to get on.
+
+Promises: the same calls in the same order with the same ids, whenever the store behaves the same; what a call has
+promised by returning is in `truth.told` before the next call begins; a program does what a reasonable one does: it
+tries again when the store was unavailable, opens its writer again after any other failure, and stops when fenced.
+Relies on: `sink.open_sink` over any store, with clock and ids given from here.
+Does not promise: to judge anything. That is `crash_check`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import lru_cache
+from types import ModuleType
+from typing import Any, TypeVar, cast
+
+import pyarrow as pa
+
+from crash_check import ROOT, Told, Truth, day_of
+from simdisk import SimDisk
+from txsink import layout
+from txsink.errors import FencedError, TxsinkError, UnavailableError
+from txsink.log import Log, Stamps
+from txsink.sink import open_sink
+from txsink.store import Store
+from txsink.store.local import LocalStore
+from txsink.txn import Transaction
+from txsink.writer import Sink
+
+_T = TypeVar("_T")
+
+START_MS = 1_760_000_000_000
+TRIES = 3
+
+
+def stamps_of(life: int) -> Stamps:
+    """Clock and ids of one process: no two processes share an id, and nobody waits."""
+    ids, times = itertools.count(), itertools.count(START_MS)
+    return Stamps(lambda: next(times), lambda: f"{life:04x}{next(ids):06x}", lambda _: None)
+
+
+@lru_cache(maxsize=None)
+def rows_table(rows: tuple[int, ...]) -> pa.Table:
+    """The rows of an epoch as data."""
+    return pa.table({"id": pa.array(rows, pa.int64()), "day": [day_of(row) for row in rows]})
+
+
+class World:
+    """A disk, the processes that use it, and what they were told."""
+
+    def __init__(self, disk: SimDisk, truth: Truth | None = None, life: int = 0) -> None:
+        self.disk = disk
+        self.truth = Truth() if truth is None else truth
+        self.life = life
+        self.wrap: Callable[[Store], Store] = lambda store: store
+
+    def store(self) -> Store:
+        """The disk as a new process has it."""
+        return self.wrap(LocalStore(cast("ModuleType", self.disk)))
+
+    def sink(self, writer: str = "w", *, is_one_shot: bool = False, **options: Any) -> Sink:
+        """A new process opens the writer."""
+        self.life += 1
+        return open_sink(self.store(), stamps_of(self.life), ROOT, writer, options, is_one_shot=is_one_shot)
+
+    def open(self, writer: str = "w", **options: Any) -> Program:
+        """A new program opens the writer."""
+        return Program(self, writer, options)
+
+    def log(self) -> Log:
+        """The log, not read yet, in a new process."""
+        self.life += 1
+        return Log(self.store(), ROOT, stamps_of(self.life))
+
+    def reader(self) -> Log:
+        """The log, read."""
+        found = self.log()
+        found.load()
+        return found
+
+    def tell(self, what: str, writer: str, epoch: int) -> None:
+        """Note what a call has just promised."""
+        self.truth.told.add(Told(what, writer, epoch))
+
+    def remember(self) -> None:
+        """Keep the entries as they are now: expiry is about to delete some."""
+        start = f"{ROOT}/{layout.LOG_DIRECTORY}/"
+        for path, data in self.disk.files().items():
+            if path.startswith(start) and (version := layout.parse_version(path[len(start) :])) is not None:
+                self.truth.history[version] = data
+
+
+class Program:
+    """One writer's program."""
+
+    def __init__(self, world: World, writer: str, options: dict[str, Any]) -> None:
+        self._world = world
+        self._options = options
+        self.writer = writer
+        self.has_failed = False  # recovery may have resolved what was pending, so fewer promises can be told
+        self.sink = self._opened()
+
+    def begin(self, epoch: int, rows: tuple[int, ...] | None = None, **options: Any) -> Transaction:
+        """Begin and stage an epoch of two rows, or of `rows`; no second attempt."""
+        if rows is None:
+            start = 100 * epoch + (10_000 if self.writer != "w" else 0)
+            rows = (start, start + 1)
+        self._world.truth.rows.setdefault((self.writer, epoch), rows)
+        txn = self.sink.begin(epoch, **options)
+        try:
+            if rows:
+                txn.write(rows_table(rows))
+        except TxsinkError:
+            txn.abort()
+            raise
+        return txn
+
+    def prepare(self, epoch: int, rows: tuple[int, ...] | None = None, **options: Any) -> None:
+        """Stage and prepare."""
+        self.persist(lambda: self.begin(epoch, rows, **options).prepare())
+        self.tell("prepared", epoch)
+
+    def commit(self, epoch: int, rows: tuple[int, ...] | None = None, **options: Any) -> None:
+        """One whole epoch."""
+        self.persist(lambda: self.begin(epoch, rows, **options).commit())
+        self.tell("prepared", epoch)
+        self.tell("committed", epoch)
+
+    def finish(self, *epochs: int) -> None:
+        """Commit what is prepared up to the last of the epochs."""
+        self.persist(lambda: self.sink.commit(epochs[-1]))
+        for epoch in epochs:
+            self.tell("committed", epoch)
+
+    def abort(self, epoch: int) -> None:
+        """Drop a prepared epoch."""
+        self.persist(lambda: self.sink.abort(epoch))
+        if not self.has_failed:
+            self.tell("aborted", epoch)
+
+    def tell(self, what: str, epoch: int) -> None:
+        """Note what a call has just promised."""
+        self._world.tell(what, self.writer, epoch)
+
+    def persist(self, act: Callable[[], _T]) -> _T:
+        """Do it, in spite of the store."""
+        for attempt in range(TRIES):
+            try:
+                return act()
+            except FencedError:
+                raise
+            except TxsinkError as error:
+                if attempt == TRIES - 1:
+                    raise
+                self.has_failed = True
+                if attempt or not isinstance(error, UnavailableError):
+                    self.sink = self._opened()
+        raise AssertionError
+
+    def _opened(self) -> Sink:
+        for attempt in range(TRIES):
+            try:
+                return self._world.sink(self.writer, **self._options)
+            except (FencedError, TxsinkError):
+                if attempt == TRIES - 1:
+                    raise
+                self.has_failed = True
+        raise AssertionError

@@ -1,0 +1,39 @@
+"""A producer that is killed: writes ten orders an epoch until 90 epochs are committed, and says what it did.
+
+    python killed.py TABLE CALL      kill -9 of itself at its store call number CALL, counted over all verbs (0: never)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from faults import FaultyStore, delay
+
+from txsink.sink import open_sink, stamps
+from txsink.store.local import LocalStore
+
+EPOCHS = 90
+ROWS = 10
+
+
+def orders(epoch: int) -> dict[str, list[int]]:
+    ids = list(range(epoch * ROWS, (epoch + 1) * ROWS))
+    return {"id": ids, "day": [one % 2 for one in ids]}
+
+
+def main() -> None:
+    path, call = sys.argv[1], int(sys.argv[2])
+    plan = [delay(call, lambda: os.kill(os.getpid(), signal.SIGKILL))] if call else []
+    store = FaultyStore(LocalStore(), plan)
+    print("opening", flush=True)
+    with open_sink(store, stamps(), path, "orders", {"partition_by": ("day",)}) as sink:
+        for epoch in range(0 if sink.last_epoch is None else sink.last_epoch + 1, EPOCHS):
+            with sink.begin(epoch, metadata={"next": (epoch + 1) * ROWS}) as txn:
+                txn.write(orders(epoch))
+            print("committed", epoch, flush=True)
+
+
+if __name__ == "__main__":
+    main()
