@@ -177,7 +177,7 @@ def walk(chosen: Scenario, crashes: int, seed: str) -> None:
         world = World(image.after_kill(), moment.truth.fork(), depth * RECOVERY_LIFE)
 
         def run(world: World) -> None:
-            heal(chosen, world)
+            heal(chosen, world, expires=chosen.expires)
 
     judge(chosen, Moment(world.disk, world.truth), crashes + 1, is_thorough=True)
 
@@ -188,7 +188,7 @@ def judge(chosen: Scenario, moment: Moment, depth: int, *, is_thorough: bool) ->
     book = check_wounded(before, moment.truth)
     world = World(moment.disk.after_kill(), moment.truth.fork(), depth * RECOVERY_LIFE)
     read_log(world, before, book)
-    found = moments(world, lambda world: heal(chosen, world))
+    found = moments(world, lambda world: heal(chosen, world, expires=chosen.expires))
     clear(world)
     healed = world.disk.files()
     after = check_healed(healed, world.truth, before, book)
@@ -198,7 +198,7 @@ def judge(chosen: Scenario, moment: Moment, depth: int, *, is_thorough: bool) ->
     return found
 
 
-def heal(chosen: Scenario, world: World) -> None:
+def heal(chosen: Scenario, world: World, *, expires: bool) -> None:
     """What the program does when it starts again; what it is told by that it builds upon."""
     for writer in chosen.writers:
         try:
@@ -207,6 +207,12 @@ def heal(chosen: Scenario, world: World) -> None:
             raise Violation("I14 recovery refused", f"{type(error).__name__}: {error}") from error
         if sink.last_epoch is not None:
             world.tell("committed", writer, sink.last_epoch)
+    if expires:
+        world.remember()
+        try:
+            recovery.expire(sink.log, sink.log.state.version)
+        except TxsinkError as error:
+            raise Violation("I14 expiry refused", f"{type(error).__name__}: {error}") from error
 
 
 def read_log(world: World, files: Files, book: Book) -> None:
@@ -226,7 +232,7 @@ def clear(world: World) -> None:
 
 def converge(chosen: Scenario, world: World, healed: Files) -> None:
     """I12: opening again changes nothing more. I14: work goes on."""
-    heal(chosen, world)
+    heal(chosen, world, expires=False)
     clear(world)
     again = world.disk.files()
     check_same(again, healed)

@@ -345,7 +345,7 @@ def _check_files(book: Book, files: Files) -> None:
             _check_file(files, file, "I8 replaced file")
     for waiting in book.waiting.values():
         prepare = waiting.prepare
-        directory = f"{STAGING}/{layout.staged_directory(prepare.writer, prepare.run, prepare.epoch)}"
+        directory = f"{STAGING}/{layout.run_directory(prepare.writer, prepare.run)}"
         for file in prepare.files:
             found = [files.get(f"{directory}/{file.path}"), files.get(f"{ROOT}/{file.path}")]
             if not any(data is not None and _is_same(data, file) for data in found):

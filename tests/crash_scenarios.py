@@ -14,28 +14,32 @@ from typing import NamedTuple
 
 import pytest
 
-from crash_world import World, rows_table
+from crash_world import Program, World, rows_table
 from txsink import entry, log, recovery, segment
 
 
 class Scenario(NamedTuple):
-    """A program, and who recovers after its crash. `is_small`: summaries every 4 entries, merged by twos."""
+    """A program, and who recovers after its crash. `is_small`: summaries every 4 entries, merged by twos.
+
+    `expires`: whoever recovers expires as well.
+    """
 
     name: str
     run: Callable[[World], None]
     writers: tuple[str, ...] = ("w",)
     is_small: bool = False
+    expires: bool = False
 
 
 SCENARIOS: dict[str, Scenario] = {}
 
 
-def scenario(*writers: str, is_small: bool = False) -> Callable[[Callable[[World], None]], Callable[[World], None]]:
+def scenario(*writers: str, is_small: bool = False, expires: bool = False) -> Callable[[Callable[[World], None]], Callable[[World], None]]:
     """Register a program."""
 
     def register(run: Callable[[World], None]) -> Callable[[World], None]:
         name = run.__name__
-        SCENARIOS[name] = Scenario(name, run, writers or ("w",), is_small)
+        SCENARIOS[name] = Scenario(name, run, writers or ("w",), is_small, expires)
         return run
 
     return register
@@ -168,7 +172,7 @@ def rewind_to_an_earlier_epoch(world: World) -> None:
     for epoch in (0, 1, 2):
         writer.commit(epoch)
     again = world.open(recover=False)
-    again.persist(lambda: again.sink.recover(up_to=0, on_newer="rewind"))
+    again.recover(0, "rewind")
     again.tell("rewound", 0)
     again.commit(1)
 
@@ -179,10 +183,11 @@ def recover_commits_some_and_aborts_others(world: World) -> None:
     for epoch in (0, 1, 2):
         writer.prepare(epoch)
     again = world.open(recover=False)
-    again.persist(lambda: again.sink.recover(up_to=1))
-    for what, epoch in (("committed", 0), ("committed", 1), ("aborted", 2)):
-        if not writer.has_failed:
-            again.tell(what, epoch)
+    again.recover(1, "skip")
+    for epoch in (0, 1):
+        again.tell("committed", epoch)
+    if not writer.has_failed:
+        again.tell("aborted", 2)
     again.commit(2)
 
 
@@ -190,11 +195,13 @@ def recover_commits_some_and_aborts_others(world: World) -> None:
 def sweep_what_a_dead_run_left(world: World) -> None:
     world.open().commit(0)
     dead = world.open(partition_by=[])
-    dead.begin(1).write(rows_table((100,)))
-    dead.begin(2)._stager.finish()  # type: ignore[union-attr] # it died between staging and preparing
+    dead.persist(lambda: dead.begin(1).write(rows_table((100,))))
+    # It died between staging and preparing.
+    dead.persist(lambda: dead.begin(2)._stager.finish())  # type: ignore[union-attr]
     never = world.open(is_one_shot=True)
-    never.begin(1)._stager.finish()  # type: ignore[union-attr]
-    world.open().sink.sweep()
+    never.persist(lambda: never.begin(1)._stager.finish())  # type: ignore[union-attr]
+    last = world.open()
+    last.persist(lambda: last.sink.sweep())
 
 
 @scenario()
@@ -225,6 +232,12 @@ def overwrite_while_another_appends(world: World) -> None:
     first.finish(1)
 
 
+def expire(world: World, writer: Program, before: int) -> None:
+    """Expire entries, which the checker has to know nevertheless."""
+    world.remember()
+    writer.persist(lambda: recovery.expire(writer.sink.log, before))
+
+
 @scenario(is_small=True)
 def summaries_and_merges(world: World) -> None:
     writer = world.open()
@@ -233,7 +246,7 @@ def summaries_and_merges(world: World) -> None:
     world.open()
 
 
-@scenario(is_small=True)
+@scenario(is_small=True, expires=True)
 def expire_what_is_old(world: World) -> None:
     writer = world.open()
     for epoch in range(3):
@@ -241,14 +254,12 @@ def expire_what_is_old(world: World) -> None:
     writer.commit(3, (0, 7), mode="overwrite")
     writer.commit(4)
     writer.commit(5)
-    world.remember()
-    writer.persist(lambda: recovery.expire(writer.sink.log, 12))
+    expire(world, writer, 12)
     writer.commit(6)
-    world.remember()
-    writer.persist(lambda: recovery.expire(writer.sink.log, 16))
+    expire(world, writer, 16)
 
 
-@scenario("w", "v", is_small=True)
+@scenario("w", "v", is_small=True, expires=True)
 def expire_while_something_is_pending(world: World) -> None:
     writer, other = world.open(), world.open("v")
     writer.commit(0)
@@ -256,6 +267,5 @@ def expire_while_something_is_pending(world: World) -> None:
     other.prepare(0)
     for epoch in (2, 3, 4):
         writer.commit(epoch)
-    world.remember()
-    writer.persist(lambda: recovery.expire(writer.sink.log, 12))
+    expire(world, writer, 12)
     other.finish(0)

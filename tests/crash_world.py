@@ -139,6 +139,11 @@ class Program:
         if not self.has_failed:
             self.tell("aborted", epoch)
 
+    def recover(self, up_to: int, on_newer: str) -> None:
+        """Restore at an epoch, as a program does that was opened with `recover=False`."""
+        self.persist(lambda: self.sink.recover(up_to, on_newer))
+        self._options.pop("recover")  # if it has to open again, everything pending is to be committed
+
     def tell(self, what: str, epoch: int) -> None:
         """Note what a call has just promised."""
         self._world.tell(what, self.writer, epoch)

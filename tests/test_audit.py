@@ -164,6 +164,15 @@ def test_an_altered_entry_with_a_fitting_checksum_breaks_the_chain(place: Place)
     assert {where for where, _ in problems} <= {layout.entry_path(12), layout.segment_path(0, 63)}
 
 
+def test_a_second_break_of_the_chain_is_found_behind_the_first(place: Place) -> None:
+    long(place)
+    for version in (11, 21):
+        was = decode(entry(place, version).read_bytes(), version)
+        entry(place, version).write_bytes(encode(msgspec.structs.replace(was, time_ms=5)))
+    where = [one for one, what in found(place) if "chain is broken" in what]
+    assert where == [layout.entry_path(12), layout.entry_path(22)]
+
+
 def test_an_entry_that_may_not_stand_where_it_stands_is_found(place: Place) -> None:
     place.write(0, {"id": [1]})
     state = place.table().log.state

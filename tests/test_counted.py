@@ -162,9 +162,9 @@ def test_an_empty_epoch_takes_two_appends_and_nothing_else(bench: Bench, sink: S
     assert calls == 2 * [("put_if_absent", "log"), ("tail", "log")]
 
 
-def test_an_epoch_of_one_file_syncs_eight_times(bench: Bench, sink: Sink) -> None:
+def test_an_epoch_of_one_file_syncs_seven_times(bench: Bench, sink: Sink) -> None:
     assert bench.syncs_of(lambda: write(sink, 1)) == [
-        *("staged", "staged", "staged"),  # the file, its directory, and the name of that directory
+        *("staged", "staged"),  # the file and its name
         *("log", "log"),  # the prepare entry and its name
         "table",  # the published name
         *("log", "log"),  # the commit entry and its name
@@ -176,7 +176,7 @@ def test_each_further_file_of_an_epoch_costs_one_sync(bench: Bench) -> None:
         write(sink, 0)
         syncs = Counter(bench.syncs_of(lambda: write(sink, 1)))
     assert ROWS.num_rows == 3
-    assert syncs == {"staged": 3 + 2, "log": 4, "table": 1}
+    assert syncs == {"staged": 3 + 1, "log": 4, "table": 1}
 
 
 def test_no_epoch_lists_anything_or_reads_an_entry_back(bench: Bench, sink: Sink) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -51,7 +52,7 @@ def test_a_segment_is_made_of_segments_that_were_there_before(count: int) -> Non
             assert made_of == []
         else:
             assert (made_of[0][0], made_of[-1][1], len(made_of)) == (first, last, FANOUT)
-            assert all(before[1] + 1 == after[0] for before, after in zip(made_of, made_of[1:], strict=False))
+            assert all(before[1] + 1 == after[0] for before, after in pairwise(made_of))
             # The newest of them is made with this one; the others were read until now.
             assert set(made_of[:-1]) <= set(ranges(last + 1 - BLOCK)) | {
                 pair for one in ranges(last + 1 - BLOCK) for pair in children(*one)

@@ -717,7 +717,7 @@ class Table(Target):
     def damage(self, checkpoint_id: int) -> None:
         self.aside.mkdir()
         for path in self.staged_files():
-            if path.parent.name == str(checkpoint_id):
+            if layout.data_epoch(path.name) == checkpoint_id:
                 path.rename(self.aside / path.name)
                 self.damaged = path
 

@@ -76,4 +76,4 @@ def test_no_empty_directory_stays_in_the_staging_root(tmp_path: Path, ends: str)
         sink = open_writer(path, "w", recover=False)
         sink.abort(1)
     sink.close()
-    assert list((tmp_path / ".t.txsink").rglob("*")) == []
+    assert list((tmp_path / ".t.txsink" / "w").rglob("*")) == []

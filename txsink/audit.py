@@ -202,7 +202,7 @@ def _pending_problems(log: Log, staging_root: str) -> list[Problem]:
         except TxsinkError as error:
             found.append(Problem(layout.entry_path(pending.prepared), error.found))
             continue
-        directory = layout.staged_directory(prepare.writer, prepare.run, prepare.epoch)
+        directory = layout.run_directory(prepare.writer, prepare.run)
         for file in prepare.files:
             staged = end_of(log.store, f"{staging_root}/{directory}/{file.path}", file)
             target = end_of(log.store, f"{log.root}/{file.path}", file)

@@ -271,7 +271,7 @@ def _left_plan(table: Table, writer: str) -> list[dict[str, Any]]:
 
 
 def _named(name: StagedName) -> dict[str, Any]:
-    path = f"{layout.staged_directory(name.writer, name.run, name.epoch)}/{name.path}"
+    path = f"{layout.run_directory(name.writer, name.run)}/{name.path}"
     return {"writer": name.writer, "run": name.run, "epoch": name.epoch, "path": path}
 
 

@@ -21,7 +21,7 @@ two of them by the writer `<writer>.attempts`, whose newest epoch is the newest 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -229,7 +229,6 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
                 moves.append((self._staged_path(one), self._staged_path(records[-1])))
         if moves:
             self._sink.log.store.move(moves)
-            self._prune(source for source, _ in moves)
         return records
 
     def _discard(self, txn: FileTransaction) -> None:
@@ -239,13 +238,8 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
         txn.stager = None
 
     def _staged_path(self, one: StagedFile) -> str:
-        directory = layout.staged_directory(one.writer, one.run, one.epoch)
+        directory = layout.run_directory(one.writer, one.run)
         return f"{self._sink.settings.staging_root}/{directory}/{one.file.path}"
-
-    def _prune(self, paths: Iterable[str]) -> None:
-        root = self._sink.settings.staging_root
-        for directory in {path.rpartition("/")[0] for path in paths}:
-            self._sink.log.store.prune(directory, root)
 
     def _drop_prepared(self, epoch: int | None = None) -> None:
         """Abort one prepared epoch, or all. A rewind under way can only go forward: recover sees to it."""

@@ -18,10 +18,10 @@ Grammar, relative to the table root T:
 
 and relative to the staging root S (by default the hidden sibling `<parent>/.<name>.txsink`):
 
-    staged     = writer "/" run "/" epoch "/" data           writer and run escaped as one name
+    staged     = writer "/" run "/" data                     writer and run escaped as one name
 
 Worked example: epoch 7 of the writer `nightly` (run `9f2c`) in `/data/events`, partitioned by day, is staged at
-`/data/.events.txsink/nightly/9f2c/7/day=2026-01-31/part-7-0-51ad.parquet` and published as
+`/data/.events.txsink/nightly/9f2c/day=2026-01-31/part-7-0-51ad.parquet` and published as
 `/data/events/day=2026-01-31/part-7-0-51ad.parquet`.
 """
 
@@ -138,11 +138,6 @@ def default_staging_root(table_root: str) -> str:
     return f"{parent}{slash}.{name}.txsink"
 
 
-def staged_directory(writer: str, run: str, epoch: int) -> str:
-    """Where the files of one transaction are staged, relative to the staging root."""
-    return f"{run_directory(writer, run)}/{epoch}"
-
-
 def writer_directory(writer: str) -> str:
     """Where a writer stages, relative to the staging root."""
     # A leading dot is escaped too: names such as `..` must stay names.
@@ -155,15 +150,18 @@ def run_directory(writer: str, run: str) -> str:
 
 
 def parse_staged(path: str) -> StagedName | None:
-    """The inverse of `staged_directory` plus a data path; None for a path txsink did not make."""
+    """The inverse of `run_directory` plus a data path; None for a path txsink did not make."""
     writer, _, rest = path.partition("/")
-    run, _, rest = rest.partition("/")
-    epoch, _, data = rest.partition("/")
-    if not (writer and run and _EPOCH.fullmatch(epoch)) or not is_data_path(data):
+    run, _, data = rest.partition("/")
+    if not (writer and run) or not is_data_path(data):
         return None
-    name = StagedName(unescape(writer), unescape(run), int(epoch), data)
-    same = path == f"{staged_directory(name.writer, name.run, name.epoch)}/{data}"
-    return name if same else None
+    name = StagedName(unescape(writer), unescape(run), data_epoch(data), data)
+    return name if path == f"{run_directory(name.writer, name.run)}/{data}" else None
+
+
+def data_epoch(path: str) -> int:
+    """The epoch in a data path."""
+    return int(path.rpartition("/")[2].split("-")[1])
 
 
 def is_data_path(path: str) -> bool:

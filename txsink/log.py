@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -72,11 +73,13 @@ class Log:
 
     def refresh(self) -> State:
         """The newest state, by way of the entries appended since."""
+        before = self.state
         while (found := self.slots.read(self.state.version + 1)) is not None:
             self._take(*found)
-        if not self._stands():
-            # What we know was expired while we slept: the slots after it may be gone, not unused.
-            self._reload()
+        # ORDER: slots read before the entry we started from is looked at once more, else an expired one counts as
+        # unused, and what a stalled writer has put into it as an entry (I7).
+        if not self._stands(before):
+            self._reload(before)
         return self.state
 
     def entry(self, version: int) -> AnyEntry:
@@ -134,15 +137,20 @@ class Log:
         self._live = (self.state.version, found)
         return found
 
-    def outcomes(self, writer: str, epoch: int) -> list[Fact]:
-        """The commits and aborts of an epoch, oldest first."""
-        facts = self.facts()
-        chosen = (pc.field("writer") == writer) & (pc.field("epoch") == epoch)
-        return segment.rows_of(facts.filter(chosen & pc.field("kind").isin(["commit", "abort"])))
+    def commit_of(self, writer: str, epoch: int) -> Fact | None:
+        """The commit of an epoch (or the rewind to it); None when it was never committed, or was taken back."""
+        chosen = (pc.field("writer") == writer) & (pc.field("kind") == "commit") & (pc.field("epoch") <= epoch)
+        commits = segment.rows_of(self.facts().filter(chosen))
+        # Only a rewind goes back (I4): when a lower epoch was committed after it, this one was taken back.
+        return commits[-1] if commits and commits[-1].epoch == epoch else None
 
-    def removals(self, writer: str) -> list[Fact]:
-        """The files the writer's epochs removed."""
-        return segment.rows_of(self.facts().filter((pc.field("writer") == writer) & (pc.field("kind") == "remove")))
+    def replacements(self, writer: str) -> list[Fact]:
+        """The files the writer's epochs replaced: all that they removed, but for what rewinds took back."""
+        chosen = (pc.field("writer") == writer) & pc.field("kind").isin(["commit", "remove"])
+        facts = segment.rows_of(self.facts().filter(chosen))
+        commits = [fact for fact in facts if fact.kind == "commit"]
+        rewinds = {after.version for one, after in pairwise(commits) if (after.epoch or 0) < (one.epoch or 0)}
+        return [fact for fact in facts if fact.kind == "remove" and fact.version not in rewinds]
 
     def is_retired(self, writer: str, run: str, since: int) -> bool:
         """Whether an entry after `since` retired the run, or took the writer from it."""
@@ -170,7 +178,14 @@ class Log:
                 "write_id": write_id,
                 "previous": self.state.digest,
             }
-            entry = make(self.state, slot)
+            try:
+                entry = make(self.state, slot)
+            except TxsinkError:
+                # A refusal counts only when nothing was appended since the state it was made on.
+                known = self.state.version
+                if self.refresh().version == known:
+                    raise
+                continue
             # ORDER: entries read durable before the next one gets its name (or the caller believes them), else a power
             # cut keeps that one and takes those away: a gap (I13).
             self.settle()
@@ -181,12 +196,12 @@ class Log:
                 # ORDER: the entry before looked at again before the append counts, else a stalled writer uses a
                 # slot twice that had expired: entries are deleted oldest first, so its neighbour went before (I7).
                 with possibly_written(entry.version):
-                    stands = self._stands()
+                    stands = self._stands(self.state)
                 if stands:
                     self._take(entry, entries.digest(data))
                     self._settled = entry.version  # with everything before it: it is one directory
                     return entry
-                self._reload()
+                self._reload(self.state)
             else:
                 self.refresh()
             self.stamps.pause(attempt)
@@ -274,18 +289,22 @@ class Log:
             )
         return known
 
-    def _stands(self) -> bool:
-        """Whether the newest entry we know is still the one in its slot."""
-        return self.state.version < 0 or self.slots.digest(self.state.version) == self.state.digest
+    def _stands(self, state: State) -> bool:
+        """Whether the newest entry of `state` is still in its slot; before the first: whether nothing is expired."""
+        if state.version < 0:
+            known = self._newest_known()
+            return known is None or known.version <= self.state.version
+        return self.slots.digest(state.version) == state.digest
 
-    def _reload(self) -> None:
+    def _reload(self, state: State) -> None:
+        """Start again from what was written down since `state`, whose newest entry is gone."""
         known = self._newest_known()
-        if known is None or known.version <= self.state.version:
+        if known is None or known.version <= state.version:
             raise CorruptError(
                 f"read the log of {self.root}",
-                f"entry {self.state.version} is gone or altered, and no later summary tells what it said",
+                f"entry {state.version} is gone or altered, and no later summary tells what it said",
                 "Restore the log from a copy",
-                version=self.state.version,
+                version=state.version,
             )
         self._start_from(known)
         self.refresh()
@@ -321,7 +340,8 @@ class Log:
         path = self._at(layout.segment_path(first, last))
         if self.store.tail(path, 0) is None:
             body = segment.encode(self._segment(first, last))
-            self.store.put_if_absent(path, body, self.stamps.new_id())
+            if self.store.put_if_absent(path, body, self.stamps.new_id()) is None and self.store.tail(path, 0) is None:
+                raise UnavailableError(f"write {path}", "the store did not say that it is there", "Retry")
         self._ensured.add((first, last))
 
 

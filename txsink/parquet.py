@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -133,10 +132,8 @@ class ParquetOutput:
         return DataFile(self._path, self.bytes, digest, self._rows, layout.parse_partitions(self._path))
 
     def abandon(self) -> None:
-        """Write no more. The writer would add a footer when it goes, and the Output may be closed by then."""
+        """Write no more: the writer adds a footer when it is collected, and the Output may be closed by then."""
         self._tap.drop()
-        with suppress(Exception):
-            self._writer.close()
 
 
 class _Tap:

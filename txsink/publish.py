@@ -88,10 +88,10 @@ class RenamePublisher(NamedTuple):
         # ORDER: published names durably gone before the `cleaned` entry, else a power cut brings rows back that
         # nobody drops any more (I1).
         self.store.settle([f"{self.table_root}/{file.path}" for file in prepare.files])
-        self._prune(prepare, self.staging_root)
+        self._prune(prepare, f"{self.staging_root}/{layout.writer_directory(prepare.writer)}")
 
     def _staged(self, prepare: Prepare, file: DataFile) -> str:
-        directory = layout.staged_directory(prepare.writer, prepare.run, prepare.epoch)
+        directory = layout.run_directory(prepare.writer, prepare.run)
         return f"{self.staging_root}/{directory}/{file.path}"
 
     def _prune(self, prepare: Prepare, root: str) -> None:

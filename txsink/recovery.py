@@ -58,6 +58,7 @@ class Swept(NamedTuple):
 def recover(log: Log, run: Run, publisher: Publisher, up_to: int | None = None, on_newer: str = "fail") -> Recovered:
     """Commit the writer's pending epochs <= `up_to`, abort those above; `on_newer` for committed ones above."""
     _require_choice(on_newer)
+    standing(log, log.state, run)
     # ORDER: entries read durable before acting on them, else a power cut leaves published files nobody prepared (I1).
     log.settle()
     finish_aborts(log, run, publisher)
@@ -105,8 +106,11 @@ def finish_aborts(log: Log, run: Run, publisher: Publisher) -> None:
 def forget(log: Log, run: Run, staging_root: str, epoch: int, paths: list[str] | None = None) -> None:
     """Delete what was staged for an epoch (only `paths`, if given), as far as no entry names it."""
     root = f"{staging_root}/{layout.run_directory(run.writer, run.run)}"
-    directory = f"{root}/{epoch}"
-    found = log.store.list(directory) if paths is None else paths
+    found = paths
+    if found is None:
+        found = [
+            path for path in log.store.list(root) if layout.is_data_path(path) and layout.data_epoch(path) == epoch
+        ]
     # ORDER: staged listed before the log is read, else an entry that lands in between names files deleted here (I8).
     log.refresh()
     known = log.state.writers.get(run.writer)
@@ -118,8 +122,7 @@ def forget(log: Log, run: Run, staging_root: str, epoch: int, paths: list[str] |
         if (pending.run, pending.epoch) == (run.run, epoch)
         for file in log.prepare_entry(pending.prepared).files
     }
-    _delete(log.store, directory, root, [path for path in found if path not in named])
-    log.store.prune(directory, root)
+    _delete(log.store, root, root, [path for path in found if path not in named])
 
 
 def staged_names(store: Store, staging_root: str, writer: str | None = None) -> list[StagedName]:
@@ -138,6 +141,8 @@ def sweep(log: Log, run: Run, staging_root: str, names: list[StagedName], *, dry
     # ORDER: staged listed (by the caller) before the log is read, else a file staged and prepared in between
     # counts as an orphan (I8).
     log.refresh()
+    if not dry_run:
+        standing(log, log.state, run)  # a retired run deletes nothing (I10)
     runs = sorted({(name.writer, name.run) for name in names})
     facts = {pair: _run_fact(log, *pair) for pair in runs}
     unclaimed = tuple(
@@ -154,8 +159,10 @@ def sweep(log: Log, run: Run, staging_root: str, names: list[StagedName], *, dry
         swept.append(_sweep_one(log, staging_root, name, fact, dry_run=dry_run))
     if not dry_run:
         for name in names:
-            directory = layout.staged_directory(name.writer, name.run, name.epoch)
-            log.store.prune(f"{staging_root}/{directory}/{name.path}".rpartition("/")[0], staging_root)
+            # Up to the writer's directory: who finds it there trusts that its name is durable.
+            root = f"{staging_root}/{layout.writer_directory(name.writer)}"
+            staged = f"{staging_root}/{layout.run_directory(name.writer, name.run)}/{name.path}"
+            log.store.prune(staged.rpartition("/")[0], root)
     return swept
 
 
@@ -208,6 +215,8 @@ def _expire_below(log: Log, boundary: int) -> None:
     )
     kept = {layout.segment_path(*pair) for pair in segment.ranges(log.state.version + 1)}
     newest = max(log.summaries(), default=0)
+    # ORDER: segments and summary durable before the entries they replace go, else a power cut leaves neither (I1).
+    log.store.settle([f"{log.root}/{path}" for path in (*kept, layout.summary_path(newest))])
     for directory in (layout.SEGMENT_DIRECTORY, layout.STATE_DIRECTORY, layout.LOG_DIRECTORY):
         at = f"{log.root}/{directory}"
         # ORDER: older names before newer ones, else a stalled writer finds the neighbour of a deleted slot standing
@@ -240,7 +249,7 @@ def _sweep_one(log: Log, staging_root: str, name: StagedName, run_fact: LogFact,
             path=name.path,
         )
     if action is Action.DROP_STAGED and not dry_run:
-        directory = layout.staged_directory(name.writer, name.run, name.epoch)
+        directory = layout.run_directory(name.writer, name.run)
         log.store.delete(f"{staging_root}/{directory}/{name.path}")
     return Swept(name, action)
 

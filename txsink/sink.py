@@ -107,7 +107,10 @@ def open_sink(
             sink.recovered = recovery.recover(log, identity, sink.publisher)
         recovery.sweep(log, identity, staging_root, left)
         for former in {item.run for item in unfinished} - {run}:
-            store.prune(f"{staging_root}/{layout.run_directory(writer, former)}", staging_root)
+            store.prune(
+                f"{staging_root}/{layout.run_directory(writer, former)}",
+                f"{staging_root}/{layout.writer_directory(writer)}",
+            )
     return sink
 
 

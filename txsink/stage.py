@@ -18,6 +18,7 @@ reads them as integers and then fails on the files whose values have a type.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -108,7 +109,7 @@ class EpochStager:
                 self._what, "the epoch is no integer from 0 to 2^63 - 1", "Number epochs from 0", epoch=epoch
             )
         self._store = store
-        self._directory = f"{staging_root}/{layout.staged_directory(writer, run, epoch)}"
+        self._directory = f"{staging_root}/{layout.run_directory(writer, run)}"
         self._names = (writer, run, epoch)
         self._part = part
         self._partition_columns = partition_columns
@@ -179,7 +180,6 @@ class EpochStager:
     def _know(self, columns: tuple[Column, ...], target: pa.Schema) -> None:
         self._columns = columns
         self._target = target
-        self._path_columns = [name for name in target.names if name in self._partition_columns]
         named = [name for name in target.names if name not in self._partition_columns]
         typed = [name for name in named if not pa.types.is_null(target.field(name).type)]
         self._file_columns = typed or named  # a file needs a column
@@ -189,13 +189,11 @@ class EpochStager:
             conformed = schema.conform(table, self._target, self._what)
             self._check_values(conformed)
             return conformed
-        stored = schema.storable(table.schema, self._what)
-        new = schema.columns_of(stored)
-        columns = schema.merge(self._columns, new, merge_schema=self._merge_schema, what=self._what)
+        try:
+            columns = _merged(table.schema, self._columns, self._partition_columns, self._merge_schema)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(self._what, error.found, error.advice, **error.context) from None
         target = schema.schema_of(columns)
-        # A partition column that the data lacks is a mistake, no column of nulls.
-        lacks = not {*self._partition_columns} <= {*stored.names}
-        schema.check_partition_columns(self._partition_columns, stored if lacks else target, self._what)
         conformed = schema.conform(table, target, self._what)
         self._check_values(conformed)
         if columns != self._columns:
@@ -253,7 +251,7 @@ class EpochStager:
         """Write what makes whole row groups; all there is when `is_last`."""
         if not self._buffer:
             return
-        table = pa.concat_tables(self._buffer)
+        table = pa.concat_tables(self._buffer) if len(self._buffer) > 1 else self._buffer[0]
         options = self._options
         bytes_max = min(options.row_group_bytes, options.target_file_bytes)
         bytes_rows = table.num_rows * bytes_max // max(1, self._buffered_bytes)
@@ -311,7 +309,8 @@ class EpochStager:
 
     def _write(self, values: tuple[str | None, ...], table: pa.Table, group_rows: int) -> None:
         directory = layout.partition_directory(list(self._partition_columns), list(values))
-        table = table.select(self._file_columns)
+        if len(self._file_columns) < table.num_columns:
+            table = table.select(self._file_columns)
         for start in range(0, table.num_rows, group_rows):
             group = table.slice(start, group_rows)
             output = self._open.pop(directory, None) or self._create(directory, group)
@@ -337,11 +336,30 @@ class EpochStager:
         self._sealed.append((file, tail.stamp if tail else ""))
 
 
+@lru_cache(maxsize=64)
+def _merged(
+    given: pa.Schema,
+    known: tuple[Column, ...],
+    partition_columns: tuple[str, ...],
+    merge_schema: bool,  # noqa: FBT001 -- lru_cache tells keywords from positions
+) -> tuple[Column, ...]:
+    """The table's columns once data of this schema is in. The same in most epochs, hence the cache."""
+    stored = schema.storable(given)
+    columns = schema.merge(known, schema.columns_of(stored), merge_schema=merge_schema)
+    # A partition column that the data lacks is a mistake, no column of nulls.
+    lacks = not {*partition_columns} <= {*stored.names}
+    schema.check_partition_columns(partition_columns, stored if lacks else schema.schema_of(columns))
+    return columns
+
+
 def _pieces(table: pa.Table, bytes_max: int) -> Iterator[pa.Table]:
     """Slices of a table that grows too large to handle at once."""
+    if (size := table.nbytes) <= 2 * bytes_max:
+        yield table
+        return
     half = table.slice(0, table.num_rows // 2)
     # Halves that are no smaller share what makes them large (a dictionary).
-    if (size := table.nbytes) <= 2 * bytes_max or not half.num_rows or half.nbytes > 0.9 * size:
+    if not half.num_rows or half.nbytes > 0.9 * size:
         yield table
     else:
         yield from _pieces(half, bytes_max)

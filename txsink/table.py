@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from txsink import audit, layout, schema, snapshot
+from txsink import audit, schema, snapshot
 from txsink.audit import Explanation, Problem
 from txsink.entry import Abort, AnyEntry, Claim, Commit, Create, Maintenance, Prepare, Publishing, WriterEntry
 from txsink.errors import CorruptError, InvalidRequestError
@@ -104,13 +104,6 @@ def open_log(store: Store, parts: Stamps, path: str) -> Table:
     log.load()
     if log.exists:
         return Table(log)
-    if any(layout.parse_version(name) is not None for name in store.list(f"{log.root}/{layout.LOG_DIRECTORY}")):
-        raise CorruptError(
-            f"open the table {path}",
-            "log entry 0 is missing, yet later ones are there",
-            "Restore it from a copy; nothing was changed",
-            version=0,
-        )
     raise InvalidRequestError(
         f"open the table {path}",
         "there is no txsink table",

@@ -317,18 +317,18 @@ def _removes(log: Log, state: State, run: Run, mode: str, files: tuple[DataFile,
 def _commit_to_rewind_to(log: Log, writer: str, epoch: int) -> int:
     """The prepare version of the committed `epoch`, when all after it only added files."""
     what = f"rewind {writer!r} to epoch {epoch}"
-    commits = [fact for fact in log.outcomes(writer, epoch) if fact.kind == "commit"]
-    if not commits or commits[-1].prepared is None:
-        raise InvalidRequestError(what, "that epoch was never committed", "Name a committed epoch")
-    for fact in log.removals(writer):
-        if (fact.epoch or 0) > epoch and fact.version > commits[-1].version:
+    commit = log.commit_of(writer, epoch)
+    if commit is None or commit.prepared is None:
+        raise InvalidRequestError(what, "that epoch was never committed, or was taken back", "Name a committed epoch")
+    for fact in log.replacements(writer):
+        if (fact.epoch or 0) > epoch and fact.version > commit.version:
             raise ConflictError(
                 what,
                 f"epoch {fact.epoch} replaced files, which a rewind cannot bring back",
                 "Choose `skip`, or write the former content again under a new epoch",
             )
-    return commits[-1].prepared
+    return commit.prepared
 
 
 def _staged_path(staging_root: str, staged: StagedFile) -> str:
-    return f"{staging_root}/{layout.staged_directory(staged.writer, staged.run, staged.epoch)}/{staged.file.path}"
+    return f"{staging_root}/{layout.run_directory(staged.writer, staged.run)}/{staged.file.path}"

@@ -177,9 +177,11 @@ class Transaction:
     def abort(self) -> None:
         """Drop the epoch. What is committed stays committed; an unknown outcome is left to recovery."""
         if self.outcome == "open":
-            if self._stager is not None:
-                self._stager.discard()
-            self._forget()
+            try:
+                self._forget()
+            finally:
+                if self._stager is not None:
+                    self._stager.discard()
             self.outcome = "aborted"
         elif self.outcome == "prepared":
             self._sink.abort(self.epoch)

@@ -110,6 +110,7 @@ class Sink:
 
     def abort(self, epoch: int) -> None:
         """Drop a prepared epoch. One that is not prepared is not there to drop: no failure."""
+        _require_epoch(f"abort epoch {epoch!r} of {self.identity.writer!r}", epoch)
         with self.lock:
             for pending in self.log.state.pending_of(self.identity.writer):
                 if pending.epoch == epoch:
@@ -144,9 +145,10 @@ class Sink:
         for txn in list(self._open):
             with suppress(TxsinkError):
                 txn.abort()  # none of them is prepared: those are not kept here
-        staging = self.settings.staging_root
-        directory = layout.run_directory(self.identity.writer, self.identity.run)
-        self.log.store.prune(f"{staging}/{directory}", staging)
+        staging, run = self.settings.staging_root, self.identity
+        self.log.store.prune(
+            f"{staging}/{layout.run_directory(run.writer, run.run)}", f"{staging}/{layout.writer_directory(run.writer)}"
+        )
 
     def forget(self, txn: Transaction) -> None:
         """Drop a transaction that is prepared or resolved: `close` has nothing to do for it."""
@@ -173,10 +175,10 @@ class Sink:
         last = self.last_epoch
         if last is None or epoch > last:
             return False
-        if epoch < last and not any(fact.kind == "commit" for fact in self.log.outcomes(self.identity.writer, epoch)):
+        if epoch < last and self.log.commit_of(self.identity.writer, epoch) is None:
             raise InvalidRequestError(
                 what,
-                f"it was never committed, yet epoch {last} is",
+                f"it was never committed, or was taken back, yet epoch {last} is",
                 "Epochs of a writer grow: use a larger one, or a writer name of its own for the back-fill",
                 last_epoch=last,
             )

@@ -1,0 +1,113 @@
+"""Faults at every call of the store: the process dies, the answer is lost, the store is unavailable (I1-I14).
+
+After each of them the program goes on as a reasonable one does (`crash_world.Program`), a new process recovers, and
+the checker of the power cuts judges. What other runs may do in between stands in `test_crash_races.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from crash import Moment, judge
+from crash_check import ROOT, STAGING, Book, Violation, book_of
+from crash_scenarios import SCENARIOS, Scenario, setting
+from crash_world import Program, World
+from faults import Fault, FaultyStore, crash_after, crash_before, fail_before, lose_answer, lose_request
+from simdisk import Crash, SimDisk
+from txsink.errors import CorruptError, FencedError, OutcomeUnknownError, TxsinkError, UnavailableError
+from txsink.store import Store
+
+READS = {"resolve", "read", "tail", "list", "same_place"}
+EVERY = 10_000  # system calls that no scenario reaches
+
+
+def faulty_world(*plan: Fault) -> tuple[World, list[FaultyStore]]:
+    """A world whose processes share one count of store calls."""
+    world, made = World(SimDisk()), []
+
+    def wrap(store: Store) -> Store:
+        # One store for all: a later process goes on counting where the one before stopped.
+        if not made:
+            made.append(FaultyStore(store, plan))
+        return made[0]
+
+    world.wrap = wrap
+    return world, made
+
+
+def calls_of(chosen: Scenario) -> list[str]:
+    """The verbs that the scenario calls, in order."""
+    world, made = faulty_world()
+    chosen.run(world)
+    return [verb for verb, _ in made[0].trace]
+
+
+def check(chosen: Scenario, world: World, *, is_thorough: bool = False) -> None:
+    judge(chosen, Moment(world.disk.after_kill(), world.truth), 1, is_thorough=is_thorough)
+
+
+def committed(world: World) -> list[tuple[str, int]]:
+    return [epoch for epoch, mode in book(world).committed if mode != "rewind"]
+
+
+def book(world: World) -> Book:
+    return book_of(world.disk.files(), world.truth)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_crash_before_or_after_any_store_call_breaks_no_promise(name: str) -> None:
+    chosen = SCENARIOS[name]
+    with setting(chosen):
+        for call, verb in enumerate(calls_of(chosen), 1):
+            # After a read is before the next call.
+            for fault in (crash_before(call), *([] if verb in READS else [crash_after(call)])):
+                world, made = faulty_world(fault)
+                with suppress(Crash):
+                    chosen.run(world)
+                made[0].check_delivered()
+                check(chosen, world, is_thorough=call % 10 == 0)
+
+
+def faults_at(call: int, verb: str) -> Iterator[Fault]:
+    yield fail_before(call)
+    if verb not in READS:
+        yield lose_answer(call)
+        yield lose_request(call)
+    if verb == "put_if_absent":
+        yield lose_answer(call, raises=True)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_program_that_tries_again_after_a_fault_gets_every_epoch_in_once(name: str) -> None:
+    """F22, I11, I14: an error or a lost answer at any store call; then the program goes on to its end."""
+    chosen = SCENARIOS[name]
+    with setting(chosen):
+        expected = World(SimDisk())
+        chosen.run(expected)
+        wanted = {told for told in expected.truth.told if told.what == "committed"}
+        for call, verb in enumerate(calls_of(chosen), 1):
+            for fault in faults_at(call, verb):
+                world, made = faulty_world(fault)
+                chosen.run(world)
+                made[0].check_delivered()
+                check(chosen, world, is_thorough=call % 10 == 0)
+                assert wanted <= world.truth.told
+                assert len(set(committed(world))) >= len({(told.writer, told.epoch) for told in wanted})
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_program_that_gives_up_after_a_fault_leaves_what_recovery_can_finish(name: str) -> None:
+    """I11: whatever the error says, nothing was deleted that the log names; the next process finds out."""
+    chosen = SCENARIOS[name]
+    with setting(chosen), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("crash_world.TRIES", 1)
+        for call, verb in enumerate(calls_of(chosen), 1):
+            for fault in faults_at(call, verb):
+                world, made = faulty_world(fault)
+                with suppress(TxsinkError):
+                    chosen.run(world)
+                made[0].check_delivered()
+                check(chosen, world)

@@ -1,0 +1,497 @@
+"""Every verb in every order, two writers, runs that were fenced long ago and go on: the table is a dictionary.
+
+After every step the log's reader and a plain reader of the directory see exactly the rows a dictionary of committed
+epochs says (I1, I2, I8). Whoever was fenced hears FencedError, or is told that there is nothing to do; nothing that it
+does is seen (I10), but one thing the design allows: files of an epoch that is prepared already may get their names.
+Below the machine stand, as plain tests, the wrong answers it and its making have found.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import ModuleType
+from typing import Any, cast
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from seen import small_blocks
+from simdisk import SimDisk
+from txsink import log, recovery, segment, transaction
+from txsink.errors import ConflictError, FencedError, InvalidRequestError
+from txsink.layout import removed_path
+from txsink.sink import open_sink
+from txsink.slots import Stamps
+from txsink.store.local import LocalStore
+from txsink.table import Table, open_log
+from txsink.txn import Transaction
+from txsink.writer import Sink
+
+__all__ = ["small_blocks"]
+
+ROOT = "/d/t"
+DAYS = ("a", "b", "c")
+
+
+class Site:
+    """A table on a simulated disk; ids and clock count."""
+
+    def __init__(self) -> None:
+        self.disk = SimDisk()
+        ids, clock = itertools.count(1), itertools.count(1_760_000_000_000)
+        self._stamps = Stamps(lambda: next(clock), lambda: f"{next(ids):032x}", lambda attempt: None)
+
+    def open(self, writer: str = "w", *, is_one_shot: bool = False, **options: Any) -> Sink:
+        return open_sink(self._store(), self._stamps, ROOT, writer, options, is_one_shot=is_one_shot)
+
+    def log(self) -> log.Log:
+        """The log, as a process finds it that has not looked yet."""
+        return log.Log(self._store(), ROOT, self._stamps)
+
+    def table(self) -> Table:
+        return open_log(self._store(), self._stamps, ROOT)
+
+    def by_log(self) -> list[int]:
+        found = self.table().to_arrow()
+        return sorted(found["id"].to_pylist()) if "id" in found.column_names else []
+
+    def by_directory(self) -> list[int]:
+        """The ids in all Parquet files below the root, wherever they lie."""
+        files = [data for path, data in self.disk.files().items() if path.startswith(f"{ROOT}/")
+                 and path.endswith(".parquet")]  # fmt: skip
+        return sorted(row for data in files for row in ids_in(data))
+
+    def rows(self) -> list[int]:
+        """The ids, seen the same by both."""
+        found = self.by_log()
+        assert found == self.by_directory()
+        return found
+
+    def _store(self) -> LocalStore:
+        return LocalStore(cast("ModuleType", self.disk))
+
+
+@lru_cache(maxsize=10_000)
+def ids_in(data: bytes) -> list[int]:
+    """The ids in the bytes of one Parquet file."""
+    return cast("list[int]", pq.ParquetFile(io.BytesIO(data)).read(["id"])["id"].to_pylist())
+
+
+def write(sink: Sink, epoch: int, *ids: int, **options: Any) -> Transaction:
+    with sink.begin(epoch, **options) as txn:
+        txn.write({"id": list(ids)})
+    return txn
+
+
+# -- the model ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Prepared:
+    """A pending epoch: its rows by id with their day, and the ids it takes away."""
+
+    writer: str
+    epoch: int
+    rows: dict[int, str]
+    doomed: set[int]
+    metadata: dict[str, int]
+    is_shown: bool = False  # a fenced run may have given its files their names
+
+
+@dataclass
+class Known:
+    """One writer: its committed epochs, oldest first, with what they hold and whether they replaced something."""
+
+    committed: dict[int, tuple[set[int], bool, dict[str, int]]] = field(default_factory=dict)
+
+    @property
+    def last(self) -> int:
+        return max(self.committed, default=-1)
+
+
+@dataclass
+class Run:
+    """An open sink, and the transactions begun with it."""
+
+    sink: Sink
+    open: list[tuple[Transaction, dict[int, str]]] = field(default_factory=list)
+
+
+class TableMachine(RuleBasedStateMachine):
+    """Two writers, each with one live run and all its former ones."""
+
+    @initialize()
+    def start(self) -> None:
+        self.site = Site()
+        self.live: dict[int, str] = {}  # id -> day
+        self.known = {"v": Known(), "w": Known()}
+        self.pending: list[Prepared] = []
+        self.ids = itertools.count(1)
+        self.runs: dict[str, Run] = {}
+        self.zombies: list[tuple[str, Run]] = []
+        for writer in self.known:
+            self.runs[writer] = Run(self.site.open(writer, partition_by="day"))
+
+    # -- what the dictionary says ---------------------------------------------------------------------------
+
+    def waiting(self, writer: str) -> list[Prepared]:
+        return [one for one in self.pending if one.writer == writer]
+
+    def doomed_by(self, writer: str, mode: str, rows: dict[int, str]) -> set[int]:
+        if mode == "append":
+            return set()
+        found = dict(self.live)
+        for one in self.waiting(writer):
+            found = {row: day for row, day in found.items() if row not in one.doomed} | one.rows
+        days = set(rows.values())
+        return {row for row, day in found.items() if mode == "overwrite" or day in days}
+
+    def commit_up_to(self, writer: str, epoch: int) -> list[int]:
+        done = [one for one in self.waiting(writer) if one.epoch <= epoch]
+        for one in done:
+            self.live = {row: day for row, day in self.live.items() if row not in one.doomed} | one.rows
+            self.known[writer].committed[one.epoch] = (set(one.rows), bool(one.doomed), one.metadata)
+            self.pending.remove(one)
+        return [one.epoch for one in done]
+
+    def drop_above(self, writer: str, epoch: int) -> list[int]:
+        done = [one for one in self.waiting(writer) if one.epoch > epoch]
+        for one in done:
+            self.pending.remove(one)
+        return [one.epoch for one in done]
+
+    @invariant()
+    def both_readers_see_what_the_dictionary_says(self) -> None:
+        table = self.site.table()
+        found = table.to_arrow()
+        seen = dict(zip(found["id"].to_pylist(), found["day"].to_pylist(), strict=True)) if len(found) else {}
+        assert found.num_rows == len(seen)
+        assert seen == self.live
+        assert [(one.writer, one.epoch) for one in table.pending()] == [(one.writer, one.epoch) for one in self.pending]
+        shown = Counter(self.site.by_directory())
+        assert max(shown.values(), default=1) == 1, "a row is seen twice"
+        assert set(self.live) <= set(shown), "a committed row is not seen"
+        more = set(shown) - set(self.live)
+        for one in self.pending:
+            if one.is_shown and more & set(one.rows):
+                assert set(one.rows) <= more, "a part of an epoch is seen"
+                more -= set(one.rows)
+        assert more == set(), "rows are seen that no commit brought"
+
+    @invariant()
+    def every_writer_resumes_after_its_last_epoch(self) -> None:
+        for writer, run in self.runs.items():
+            known = self.known[writer]
+            assert run.sink.last_epoch == (None if known.last < 0 else known.last)
+            assert run.sink.pending == [one.epoch for one in self.waiting(writer)]
+            assert run.sink.last_metadata == (known.committed[known.last][2] if known.committed else {})
+
+    # -- the verbs of the live run --------------------------------------------------------------------------
+
+    @rule(writer=st.sampled_from("vw"), ahead=st.integers(1, 2), days=st.lists(st.sampled_from(DAYS), max_size=3),
+          mode=st.sampled_from(["append", "append", "overwrite", "overwrite-partitions"]))  # fmt: skip
+    def begin(self, writer: str, ahead: int, days: list[str], mode: str) -> None:
+        """An epoch beyond all that is committed or prepared."""
+        epoch = max([self.known[writer].last, *(one.epoch for one in self.waiting(writer))]) + ahead
+        self.runs[writer].open.append(self.begun(self.runs[writer], epoch, days, mode))
+
+    def begun(self, run: Run, epoch: int, days: list[str], mode: str) -> tuple[Transaction, dict[int, str]]:
+        rows = {next(self.ids): day for day in days}
+        txn = run.sink.begin(
+            epoch,
+            mode="append" if mode == "append" else "overwrite",
+            partition_overwrite="dynamic" if mode == "overwrite-partitions" else "static",
+            metadata={"of": epoch},
+        )
+        for row, day in rows.items():
+            txn.write({"id": [row], "day": [day]})
+        return txn, rows
+
+    @rule(writer=st.sampled_from("vw"), index=st.integers(0, 3), verb=st.sampled_from(["prepare", "commit", "abort"]))
+    def go_on(self, writer: str, index: int, verb: str) -> None:
+        """Prepare, commit or abort one of the open transactions."""
+        run = self.runs[writer]
+        if not run.open:
+            return
+        txn, rows = run.open.pop(index % len(run.open))
+        if verb == "abort":
+            txn.abort()
+            assert txn.outcome == "aborted"
+            return
+        refusal = self.refusal(writer, txn)
+        if refusal is not None:
+            with pytest.raises(refusal):
+                txn.prepare()
+            txn.abort()
+            return
+        if txn.epoch <= self.known[writer].last:
+            txn.prepare()
+            assert txn.outcome == "already-committed"
+            return
+        doomed = self.doomed_by(writer, txn._mode, rows)
+        self.pending.append(Prepared(writer, txn.epoch, rows, doomed, {"of": txn.epoch}))
+        txn.prepare()
+        if verb == "commit":
+            assert txn.commit().outcome == "committed"
+            self.commit_up_to(writer, txn.epoch)
+
+    def refusal(self, writer: str, txn: Transaction) -> type[Exception] | None:
+        """Why the epoch cannot be prepared."""
+        if txn.epoch <= self.known[writer].last:
+            return None
+        if any(one.epoch >= txn.epoch for one in self.waiting(writer)):
+            return ConflictError
+        others = any(one.doomed for one in self.pending if one.writer != writer)
+        return ConflictError if txn._mode != "append" and others else None
+
+    @rule(writer=st.sampled_from("vw"), epoch=st.integers(0, 12))
+    def commit_late(self, writer: str, epoch: int) -> None:
+        """A notice that names an epoch, as a coordinator sends it."""
+        sink = self.runs[writer].sink
+        if not self.commit_up_to(writer, epoch) and epoch > self.known[writer].last:
+            with pytest.raises(InvalidRequestError):
+                sink.commit(epoch)
+        else:
+            sink.commit(epoch)
+
+    @rule(writer=st.sampled_from("vw"), index=st.integers(0, 2))
+    def abort_prepared(self, writer: str, index: int) -> None:
+        waiting = self.waiting(writer)
+        epoch = waiting[index % len(waiting)].epoch if waiting else 99
+        self.runs[writer].sink.abort(epoch)
+        self.pending = [one for one in self.pending if (one.writer, one.epoch) != (writer, epoch)]
+
+    @rule(writer=st.sampled_from("vw"), epoch=st.integers(0, 8), days=st.lists(st.sampled_from(DAYS), max_size=2))
+    def replay(self, writer: str, epoch: int, days: list[str]) -> None:
+        """An epoch at or below the last one, again: nothing is written, or it is refused because it was skipped."""
+        known = self.known[writer]
+        if epoch > known.last:
+            return
+        if epoch not in known.committed:
+            with pytest.raises(InvalidRequestError, match="never committed"):
+                self.begun(self.runs[writer], epoch, days, "append")
+            return
+        txn, _ = self.begun(self.runs[writer], epoch, days, "append")
+        assert txn.commit().outcome == "already-committed"
+
+    # -- recovery -------------------------------------------------------------------------------------------
+
+    @rule(writer=st.sampled_from("vw"), up_to=st.none() | st.integers(0, 8),
+          on_newer=st.sampled_from(["fail", "skip", "rewind"]))  # fmt: skip
+    def recover(self, writer: str, up_to: int | None, on_newer: str) -> None:
+        sink, known = self.runs[writer].sink, self.known[writer]
+        above = up_to is not None and known.last > up_to
+        if above and on_newer == "fail":
+            with pytest.raises(ConflictError, match="on_newer"):
+                sink.recover(up_to, on_newer)
+            return
+        limit = 1 << 62 if up_to is None else up_to
+        committed, aborted = self.commit_up_to(writer, limit), self.drop_above(writer, limit)
+        above = known.last > limit
+        error = self.rewind_refusal(writer, limit) if above and on_newer == "rewind" else None
+        if error is not None:
+            with pytest.raises(error):
+                sink.recover(up_to, on_newer)
+            return
+        rewound = known.last if above and on_newer == "rewind" else None
+        if rewound is not None:
+            self.take_back(writer, limit)
+        assert sink.recover(up_to, on_newer) == (committed, aborted, rewound)
+
+    def rewind_refusal(self, writer: str, epoch: int) -> type[Exception] | None:
+        committed = self.known[writer].committed
+        if epoch not in committed:
+            return InvalidRequestError
+        replaced = any(has_replaced for later, (_, has_replaced, _) in committed.items() if later > epoch)
+        return ConflictError if replaced else None
+
+    def take_back(self, writer: str, epoch: int) -> None:
+        committed = self.known[writer].committed
+        for later in [one for one in committed if one > epoch]:
+            for row in committed.pop(later)[0]:
+                self.live.pop(row, None)
+
+    @rule(writer=st.sampled_from("vw"), dry_run=st.booleans())
+    def sweep(self, writer: str, dry_run: bool) -> None:
+        self.runs[writer].sink.sweep(dry_run=dry_run)
+
+    @rule(writer=st.sampled_from("vw"), share=st.integers(50, 100))
+    def expire(self, writer: str, share: int) -> None:
+        found = self.site.log()
+        head = found.load().version
+        boundary = recovery.expire(found, head * share // 100)
+        assert boundary <= head
+        assert all(boundary <= one.version for one in self.site.table().pending())
+
+    @rule(writer=st.sampled_from("vw"), recovers=st.booleans(), is_closed=st.booleans())
+    def reopen(self, writer: str, recovers: bool, is_closed: bool) -> None:
+        """A newer run: the one before goes, or goes on as a zombie."""
+        if is_closed:
+            self.runs[writer].sink.close()
+        else:
+            self.zombies.append((writer, self.runs[writer]))
+        self.runs[writer] = Run(self.site.open(writer, recover=recovers))
+        if recovers:
+            self.commit_up_to(writer, 1 << 62)
+
+    @rule(writer=st.sampled_from("vw"), days=st.lists(st.sampled_from(DAYS), min_size=1, max_size=2))
+    def write_in_one_call(self, writer: str, days: list[str]) -> None:
+        """`txsink.write`: a run of its own, that claims with its prepare entry when it can."""
+        self.zombies.append((writer, self.runs[writer]))
+        run = self.runs[writer] = Run(self.site.open(writer, is_one_shot=True))
+        self.commit_up_to(writer, 1 << 62)
+        txn, rows = self.begun(run, self.known[writer].last + 1, days, "append")
+        self.pending.append(Prepared(writer, txn.epoch, rows, set(), {"of": txn.epoch}))
+        assert txn.commit().outcome == "committed"
+        self.commit_up_to(writer, txn.epoch)
+
+    # -- runs that were fenced ------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.zombies)
+    @rule(index=st.integers(0, 5), ahead=st.integers(-2, 3), days=st.lists(st.sampled_from(DAYS), max_size=2),
+          mode=st.sampled_from(["append", "overwrite"]), keep=st.booleans())  # fmt: skip
+    def zombie_writes(self, index: int, ahead: int, days: list[str], mode: str, keep: bool) -> None:
+        """It begins an epoch: old news is a no-op, the rest is fenced at prepare."""
+        _, run = self.zombies[index % len(self.zombies)]
+        try:
+            txn, rows = self.begun(run, max(0, (run.sink.last_epoch or 0) + ahead), days, mode)
+        except InvalidRequestError:
+            return  # skipped, as far as it knows
+        if txn.outcome == "already-committed":
+            assert txn.commit().outcome == "already-committed"
+        elif keep:
+            run.open.append((txn, rows))
+        else:
+            with pytest.raises(FencedError):
+                txn.commit()
+            txn.abort()
+
+    @precondition(lambda self: any(run.open for _, run in self.zombies))
+    @rule(index=st.integers(0, 5), verb=st.sampled_from(["prepare", "commit", "abort"]))
+    def zombie_goes_on(self, index: int, verb: str) -> None:
+        """It finishes what it began when it still lived."""
+        runs = [run for _, run in self.zombies if run.open]
+        run = runs[index % len(runs)]
+        txn, _ = run.open.pop(0)
+        if verb == "abort":
+            txn.abort()
+            return
+        with pytest.raises(FencedError):
+            getattr(txn, verb)()
+
+    @precondition(lambda self: self.zombies)
+    @rule(index=st.integers(0, 5), verb=st.sampled_from(["commit", "abort", "recover", "sweep", "rewind", "close"]),
+          epoch=st.integers(0, 8))  # fmt: skip
+    def zombie_acts(self, index: int, verb: str, epoch: int) -> None:
+        """It does to the table what it did when it lived."""
+        writer, run = self.zombies[index % len(self.zombies)]
+        if verb == "commit":
+            # What it had prepared and the newer run has not resolved may get its name before the log says no.
+            first = run.sink.pending[:1]
+            for one in self.waiting(writer):
+                one.is_shown = one.is_shown or ([one.epoch] == first and not one.doomed)
+        if verb == "close":
+            run.sink.close()
+            self.zombies = [(of, other) for of, other in self.zombies if other is not run]
+            return
+        acts = {
+            "commit": lambda: run.sink.commit(epoch),
+            "abort": lambda: run.sink.abort(epoch),
+            "recover": run.sink.recover,
+            "sweep": run.sink.sweep,
+            "rewind": lambda: run.sink.recover(epoch, "rewind"),
+        }
+        with suppress(FencedError, InvalidRequestError):
+            acts[verb]()
+
+
+TestTable = pytest.mark.usefixtures("small_blocks")(TableMachine.TestCase)
+TestTable.settings = settings(max_examples=6, stateful_step_count=30)
+
+
+# -- what was found ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_what_one_stalled_writer_left_in_an_expired_slot_never_fools_another() -> None:
+    """I1, I7: the second one read the first one's entry, found it standing, and appended to a log nobody reads."""
+    site = Site()
+    one, two = site.open("one"), site.open("two")
+    write(one, 0, 1)
+    two.recover()
+    third = site.open("third")
+    for epoch in range(20):
+        write(third, epoch, 100 + epoch)
+    assert recovery.expire(third.log, third.log.state.version) > two.log.state.version + 1
+    write(one, 1, 2)
+    write(two, 0, 3)
+    assert site.rows() == [1, 2, 3, *range(100, 120)]
+    assert two.log.state.version == site.table().version
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_two_stalled_creators_of_a_table_that_has_expired_entries_join_it() -> None:
+    """I7: slot 0 is free again, and no entry stands before it."""
+    site = Site()
+    stalled = [site.log() for _ in range(2)]
+    for found in stalled:
+        assert found.load().version == -1
+    living = site.open()
+    for epoch in range(20):
+        write(living, epoch, epoch)
+    recovery.expire(living.log, living.log.state.version)
+    for found in stalled:
+        transaction.create(found, "parquet", (), None)
+        assert found.state.table_id == living.log.state.table_id
+    assert site.rows() == list(range(20))
+
+
+def test_an_epoch_that_was_taken_back_and_then_skipped_is_not_called_committed() -> None:
+    """I1: its rows are gone, and a later epoch is committed."""
+    site = Site()
+    sink = site.open()
+    for epoch in range(4):
+        write(sink, epoch, epoch)
+    sink.recover(1, "rewind")
+    write(sink, 3, 30)
+    assert sink.begin(1).outcome == "already-committed"
+    with pytest.raises(InvalidRequestError, match="yet epoch 3 is"):
+        sink.begin(2)
+    assert site.rows() == [0, 1, 30]
+
+
+def test_no_rewind_goes_to_an_epoch_that_was_taken_back() -> None:
+    """I1: the writer would resume after an epoch whose rows are gone."""
+    site = Site()
+    sink = site.open()
+    for epoch in range(4):
+        write(sink, epoch, epoch)
+    sink.recover(1, "rewind")
+    write(sink, 3, 30)
+    with pytest.raises(InvalidRequestError, match="rewind 'w' to epoch 2"):
+        sink.recover(2, "rewind")
+    assert sink.last_epoch == 3
+    assert site.rows() == [0, 1, 30]
+
+
+def test_a_rewind_across_a_rewind_is_a_rewind() -> None:
+    """I1: what the first one took away is not missed by the second."""
+    site = Site()
+    sink = site.open()
+    for epoch in range(4):
+        write(sink, epoch, epoch)
+    assert sink.recover(2, "rewind").rewound_from == 3
+    write(sink, 3, 30)
+    assert sink.recover(0, "rewind").rewound_from == 3
+    assert sink.last_epoch == 0
+    assert site.rows() == [0]
+    write(sink, 1, 10)
+    assert site.rows() == [0, 10]
