@@ -96,14 +96,14 @@ class Book:
     files: dict[str, DataFile] = field(default_factory=dict)
 
 
-def book_of(files: Files, truth: Truth) -> Book:
-    """Read every entry (I7, I13), follow the rules (I4, I5, I10), and say what should be seen."""
+def book_of(files: Files, truth: Truth, last: int | None = None) -> Book:
+    """Read every entry (up to `last`) (I7, I13), follow the rules (I4, I5, I10), and say what should be seen."""
     found = _slots(files)
     decoded = {version: _decoded(data, version) for version, data in found.items()}
     boundaries = [one.boundary for one in decoded.values() if isinstance(one, Maintenance) and one.boundary]
     book = Book(boundary=max(boundaries, default=0))
     previous = entries.GENESIS
-    for version in range(max(found, default=-1) + 1):
+    for version in range((max(found, default=-1) if last is None else last) + 1):
         data = truth.history.get(version) if version < book.boundary else found.get(version)
         if data is None:
             raise Violation("I13 lost entry", f"entry {version} of {max(found)} is missing")

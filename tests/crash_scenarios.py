@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from crash_world import Program, World, rows_table
@@ -34,7 +35,9 @@ class Scenario(NamedTuple):
 SCENARIOS: dict[str, Scenario] = {}
 
 
-def scenario(*writers: str, is_small: bool = False, expires: bool = False) -> Callable[[Callable[[World], None]], Callable[[World], None]]:
+def scenario(
+    *writers: str, is_small: bool = False, expires: bool = False
+) -> Callable[[Callable[[World], None]], Callable[[World], None]]:
     """Register a program."""
 
     def register(run: Callable[[World], None]) -> Callable[[World], None]:
@@ -189,6 +192,22 @@ def recover_commits_some_and_aborts_others(world: World) -> None:
     if not writer.has_failed:
         again.tell("aborted", 2)
     again.commit(2)
+
+
+@scenario()
+def abort_what_was_half_published(world: World) -> None:
+    writer = world.open(partition_by=["day"])
+    writer.commit(0)
+    writer.prepare(1)
+    log = writer.sink.log
+    for pending in log.state.pending:
+        # The run published one of its two files, and stopped there.
+        prepared = log.prepare_entry(pending.prepared)
+        half = msgspec.structs.replace(prepared, files=prepared.files[:1])
+        writer.persist(lambda half=half: writer.sink.publisher.publish(half))  # type: ignore[misc]
+    again = world.open(recover=False)
+    again.recover(0, "skip")
+    again.commit(1)
 
 
 @scenario()

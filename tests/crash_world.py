@@ -88,7 +88,8 @@ class World:
         start = f"{ROOT}/{layout.LOG_DIRECTORY}/"
         for path, data in self.disk.files().items():
             if path.startswith(start) and (version := layout.parse_version(path[len(start) :])) is not None:
-                self.truth.history[version] = data
+                # The first wins: a writer that slept may have put another one into the slot since it expired.
+                self.truth.history.setdefault(version, data)
 
 
 class Program:

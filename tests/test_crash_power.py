@@ -5,18 +5,14 @@ The number of distinct disks that were judged is printed; the proof asks for at 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
-from types import ModuleType
-from typing import cast
 
 import pytest
 
-from crash import Explorer, Moment, Mortal, Tally, crash_state, images, judge, moments, walk
-from crash_scenarios import SCENARIOS, Scenario, setting
-from crash_world import Program, World
-from simdisk import Crash, SimDisk
-from txsink.store.local import LocalStore
+from crash import Explorer, Tally, crash_state, moments, walk
+from crash_scenarios import SCENARIOS, setting
+from crash_world import World
+from simdisk import SimDisk
 
 STATES_MIN = 50_000
 QUOTA = 3_200
@@ -59,46 +55,3 @@ def test_six_crashes_in_a_row_converge(name: str) -> None:
     with setting(SCENARIOS[name]):
         for seed in range(8):
             walk(SCENARIOS[name], 6, str(seed))
-
-
-# -- a process dies, another one on the same machine works on, then the power goes ------------------------
-
-
-def survivor_recovers(survivor: Program) -> None:
-    survivor.sink.recover()
-
-
-def survivor_commits(survivor: Program) -> None:
-    survivor.commit(7)
-
-
-def survivor_replays(survivor: Program) -> None:
-    assert survivor.sink.begin(0).outcome == "already-committed"
-
-
-@pytest.mark.parametrize("act", [survivor_recovers, survivor_commits, survivor_replays])
-def test_what_a_survivor_builds_on_entries_of_the_dead_outlives_a_power_cut(act: Callable[[Program], None]) -> None:
-    """An entry whose sync was cut short by a kill is read, believed and summarised by others (I1, I3, I13)."""
-    chosen = Scenario("survivor", lambda _: None, ("w", "v"), is_small=True)
-    call, is_over = 0, False
-    with setting(chosen):
-        while not is_over:
-            call += 1
-            world = World(SimDisk())
-            survivor = world.open("v")
-            survivor.commit(0)
-            mortal = Mortal(world.disk)
-            world.wrap = lambda _, mortal=mortal: LocalStore(cast("ModuleType", mortal))  # type: ignore[misc]
-            first = world.open()
-            mortal.calls_left = call
-            try:
-                for epoch in range(2):
-                    first.commit(epoch)
-            except Crash:
-                pass
-            else:
-                is_over = True
-            act(survivor)
-            moment = Moment(world.disk.after_kill(), world.truth)
-            for image in images(moment, f"survivor-{call}", 4):
-                judge(chosen, Moment(image, moment.truth), 1, is_thorough=False)

@@ -8,81 +8,27 @@ Below the machine stand, as plain tests, the wrong answers it and its making hav
 
 from __future__ import annotations
 
-import io
 import itertools
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
-from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from seen import small_blocks
-from simdisk import SimDisk
-from txsink import log, recovery, segment, transaction
+from simtable import SimTable
+from txsink import recovery, transaction
 from txsink.errors import ConflictError, FencedError, InvalidRequestError
-from txsink.layout import removed_path
-from txsink.sink import open_sink
-from txsink.slots import Stamps
-from txsink.store.local import LocalStore
-from txsink.table import Table, open_log
 from txsink.txn import Transaction
 from txsink.writer import Sink
 
 __all__ = ["small_blocks"]
 
-ROOT = "/d/t"
 DAYS = ("a", "b", "c")
-
-
-class Site:
-    """A table on a simulated disk; ids and clock count."""
-
-    def __init__(self) -> None:
-        self.disk = SimDisk()
-        ids, clock = itertools.count(1), itertools.count(1_760_000_000_000)
-        self._stamps = Stamps(lambda: next(clock), lambda: f"{next(ids):032x}", lambda attempt: None)
-
-    def open(self, writer: str = "w", *, is_one_shot: bool = False, **options: Any) -> Sink:
-        return open_sink(self._store(), self._stamps, ROOT, writer, options, is_one_shot=is_one_shot)
-
-    def log(self) -> log.Log:
-        """The log, as a process finds it that has not looked yet."""
-        return log.Log(self._store(), ROOT, self._stamps)
-
-    def table(self) -> Table:
-        return open_log(self._store(), self._stamps, ROOT)
-
-    def by_log(self) -> list[int]:
-        found = self.table().to_arrow()
-        return sorted(found["id"].to_pylist()) if "id" in found.column_names else []
-
-    def by_directory(self) -> list[int]:
-        """The ids in all Parquet files below the root, wherever they lie."""
-        files = [data for path, data in self.disk.files().items() if path.startswith(f"{ROOT}/")
-                 and path.endswith(".parquet")]  # fmt: skip
-        return sorted(row for data in files for row in ids_in(data))
-
-    def rows(self) -> list[int]:
-        """The ids, seen the same by both."""
-        found = self.by_log()
-        assert found == self.by_directory()
-        return found
-
-    def _store(self) -> LocalStore:
-        return LocalStore(cast("ModuleType", self.disk))
-
-
-@lru_cache(maxsize=10_000)
-def ids_in(data: bytes) -> list[int]:
-    """The ids in the bytes of one Parquet file."""
-    return cast("list[int]", pq.ParquetFile(io.BytesIO(data)).read(["id"])["id"].to_pylist())
 
 
 def write(sink: Sink, epoch: int, *ids: int, **options: Any) -> Transaction:
@@ -130,7 +76,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.site = Site()
+        self.site = SimTable()
         self.live: dict[int, str] = {}  # id -> day
         self.known = {"v": Known(), "w": Known()}
         self.pending: list[Prepared] = []
@@ -414,7 +360,7 @@ class TableMachine(RuleBasedStateMachine):
 
 
 TestTable = pytest.mark.usefixtures("small_blocks")(TableMachine.TestCase)
-TestTable.settings = settings(max_examples=6, stateful_step_count=30)
+TestTable.settings = settings(max_examples=80, stateful_step_count=40)
 
 
 # -- what was found ----------------------------------------------------------------------------------------
@@ -423,7 +369,7 @@ TestTable.settings = settings(max_examples=6, stateful_step_count=30)
 @pytest.mark.usefixtures("small_blocks")
 def test_what_one_stalled_writer_left_in_an_expired_slot_never_fools_another() -> None:
     """I1, I7: the second one read the first one's entry, found it standing, and appended to a log nobody reads."""
-    site = Site()
+    site = SimTable()
     one, two = site.open("one"), site.open("two")
     write(one, 0, 1)
     two.recover()
@@ -440,7 +386,7 @@ def test_what_one_stalled_writer_left_in_an_expired_slot_never_fools_another() -
 @pytest.mark.usefixtures("small_blocks")
 def test_two_stalled_creators_of_a_table_that_has_expired_entries_join_it() -> None:
     """I7: slot 0 is free again, and no entry stands before it."""
-    site = Site()
+    site = SimTable()
     stalled = [site.log() for _ in range(2)]
     for found in stalled:
         assert found.load().version == -1
@@ -456,7 +402,7 @@ def test_two_stalled_creators_of_a_table_that_has_expired_entries_join_it() -> N
 
 def test_an_epoch_that_was_taken_back_and_then_skipped_is_not_called_committed() -> None:
     """I1: its rows are gone, and a later epoch is committed."""
-    site = Site()
+    site = SimTable()
     sink = site.open()
     for epoch in range(4):
         write(sink, epoch, epoch)
@@ -470,7 +416,7 @@ def test_an_epoch_that_was_taken_back_and_then_skipped_is_not_called_committed()
 
 def test_no_rewind_goes_to_an_epoch_that_was_taken_back() -> None:
     """I1: the writer would resume after an epoch whose rows are gone."""
-    site = Site()
+    site = SimTable()
     sink = site.open()
     for epoch in range(4):
         write(sink, epoch, epoch)
@@ -484,7 +430,7 @@ def test_no_rewind_goes_to_an_epoch_that_was_taken_back() -> None:
 
 def test_a_rewind_across_a_rewind_is_a_rewind() -> None:
     """I1: what the first one took away is not missed by the second."""
-    site = Site()
+    site = SimTable()
     sink = site.open()
     for epoch in range(4):
         write(sink, epoch, epoch)

@@ -50,7 +50,7 @@ def test_a_lost_first_entry_is_corruption_and_never_an_empty_table(place: Place)
     place.write(0, {"id": [1]})
     (place.path / "_txsink/log" / f"{0:020d}.json").unlink()
     (place.path / "_txsink/head").unlink(missing_ok=True)
-    with pytest.raises(CorruptError, match="read log entry 0 .* is missing"):
+    with pytest.raises(CorruptError, match=r"read log entry 0 .* is missing"):
         place.table()
 
 

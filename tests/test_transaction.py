@@ -526,6 +526,20 @@ def test_new_columns_need_merge_schema_and_are_null_in_older_files(place: Place)
     assert sorted(zip(table["id"].to_pylist(), table["name"].to_pylist(), strict=True)) == [(1, None), (2, "b"), (3, None)]
 
 
+@pytest.mark.parametrize("end", ["pending", "aborted", "committed"])
+def test_a_column_that_two_epochs_bring_is_there_when_either_is_committed(place: Place, end: str) -> None:
+    """I1."""
+    one, two = place.sink("a"), place.sink("b")
+    prepared(one, 1, rows(1))
+    two.log.refresh()
+    with two.begin(1) as txn:
+        txn.write(rows(2))
+    if end != "pending":
+        (one.abort if end == "aborted" else one.commit)(1)
+    assert rows_of(place.path) == ([1, 2] if end == "committed" else [2])
+    assert place.table().schema.names == ["id"]
+
+
 def test_a_changed_type_is_refused_with_and_without_merge_schema(place: Place) -> None:
     """S15."""
     place.write(1, rows(1))

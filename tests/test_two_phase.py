@@ -722,6 +722,7 @@ class Table(Target):
                 self.damaged = path
 
     def repair(self, checkpoint_id: int) -> None:
+        self.damaged.parent.mkdir(exist_ok=True)
         (self.aside / self.damaged.name).rename(self.damaged)
         self.aside.rmdir()
 

@@ -25,7 +25,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from txsink.errors import CorruptError, InvalidRequestError, TxsinkError
+from txsink.errors import CorruptError, InvalidRequestError
 from txsink.layout import VERSION_MAX, is_data_path, name_problem
 
 FORMAT = 1
@@ -164,14 +164,22 @@ def encode(entry: AnyEntry) -> bytes:
     """The one spelling of an entry; InvalidRequestError when it could not be read back."""
     what = f"write log entry {entry.version}"
     try:
-        data = _spell(entry)
-        is_same = decode(data, entry.version) == entry
-    except TxsinkError as error:
-        raise _unfit(what, error.found) from error
+        body = _encoder.encode(entry)
+        same: AnyEntry = _decoder.decode(body)
+        is_same = same == entry and entry.format == FORMAT
     except (ValueError, TypeError, RecursionError) as error:
         raise _unfit(what, str(error)) from error
     if not is_same:
         raise _unfit(what, "it would be read back as another: JSON has no NaN, tuple, bytes, time, or key but text")
+    if isinstance(entry, Prepare) and _is_deeper(entry.metadata, METADATA_DEPTH_MAX):
+        raise _unfit(what, f"its metadata is nested more than {METADATA_DEPTH_MAX} deep")
+    data = seal(body)
+    if len(data) > ENTRY_BYTES_MAX:
+        raise InvalidRequestError(
+            what,
+            f"it is larger than {ENTRY_BYTES_MAX} bytes",
+            "Write fewer files per epoch (a larger target_file_bytes) or less metadata; nothing was written",
+        )
     return data
 
 

@@ -28,6 +28,7 @@ Worked example: epoch 7 of the writer `nightly` (run `9f2c`) in `/data/events`, 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 LOG_DIRECTORY = "_txsink/log"
@@ -184,6 +185,7 @@ def unescape(text: str) -> str:
     return re.sub("%([0-9A-Fa-f]{2})", lambda match: chr(int(match[1], 16)), text)
 
 
+@lru_cache(maxsize=256)  # asked of the same few names with every entry
 def name_problem(text: str) -> str | None:
     """Why `text` cannot be the name of a writer or a run; None when it can."""
     if not text:

@@ -191,7 +191,7 @@ class Log:
             self.settle()
             if entry is None:
                 return None
-            data = _encoded(entry)
+            data = entries.encode(entry)
             if self.slots.put(entry.version, data, write_id):
                 # ORDER: the entry before looked at again before the append counts, else a stalled writer uses a
                 # slot twice that had expired: entries are deleted oldest first, so its neighbour went before (I7).
@@ -343,14 +343,3 @@ class Log:
             if self.store.put_if_absent(path, body, self.stamps.new_id()) is None and self.store.tail(path, 0) is None:
                 raise UnavailableError(f"write {path}", "the store did not say that it is there", "Retry")
         self._ensured.add((first, last))
-
-
-def _encoded(entry: AnyEntry) -> bytes:
-    data = entries.encode(entry)
-    if len(data) > entries.ENTRY_BYTES_MAX:
-        raise InvalidRequestError(
-            f"append log entry {entry.version}",
-            f"it would be {len(data)} bytes, at most {entries.ENTRY_BYTES_MAX} are read back",
-            "Write fewer files per epoch (a larger target_file_bytes) or less metadata",
-        )
-    return data

@@ -114,6 +114,8 @@ def prepare(log: Log, run: Run, store_root: str, content: Content) -> bool:
     # names files nobody can find (I6).
     log.store.settle(paths)
     files = tuple(sorted((staged.file for staged in content.staged), key=lambda file: file.path))
+    # Also those a pending epoch brings: it may be aborted, or committed later than this one.
+    own = {column.name for column in content.columns}
 
     def make(state: State, slot: Slot) -> Prepare | None:
         claims, generation = standing(log, state, run)
@@ -135,7 +137,7 @@ def prepare(log: Log, run: Run, store_root: str, content: Content) -> bool:
             mode=content.mode,
             files=files,
             removes=_removes(log, state, run, content.mode, files),
-            columns=() if columns == state.known_columns() else columns,
+            columns=tuple(one for one in columns if one.name in own and one not in state.columns),
             metadata=content.metadata,
         )
 

@@ -146,9 +146,9 @@ class Sink:
             with suppress(TxsinkError):
                 txn.abort()  # none of them is prepared: those are not kept here
         staging, run = self.settings.staging_root, self.identity
-        self.log.store.prune(
-            f"{staging}/{layout.run_directory(run.writer, run.run)}", f"{staging}/{layout.writer_directory(run.writer)}"
-        )
+        directory = f"{staging}/{layout.run_directory(run.writer, run.run)}"
+        with suppress(TxsinkError):  # an empty directory is nobody's loss
+            self.log.store.prune(directory, f"{staging}/{layout.writer_directory(run.writer)}")
 
     def forget(self, txn: Transaction) -> None:
         """Drop a transaction that is prepared or resolved: `close` has nothing to do for it."""

@@ -1,0 +1,208 @@
+"""Two processes at once: an act that is stopped at every one of its store calls while a rival does all of its own work.
+
+Promises: `races` yields the world after each such interruption, until the act has no further store call; the act may
+end, or be fenced, or be refused with a conflict. `survivals` has a process die at every system call while another one
+lives on and builds on what it left.
+Relies on: `faults.delay`; the programs of `crash_world`.
+Does not promise: two rivals that interrupt each other in turn; that is the model test.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import ModuleType
+from typing import Any, NamedTuple, cast
+
+from crash import Moment, Mortal, images
+from crash_scenarios import Scenario, expire
+from crash_world import Program, World
+from faults import FaultyStore, delay
+from simdisk import Crash, SimDisk
+from txsink.errors import ConflictError, FencedError, InvalidRequestError
+from txsink.store.local import LocalStore
+
+BOTH = Scenario("race", lambda _: None, ("w", "v"), is_small=True, expires=True)
+NOT_EXPIRED = BOTH._replace(expires=False)
+
+
+class Act(NamedTuple):
+    """What is interrupted: what happens before it, with which program, and the act itself."""
+
+    before: Callable[[World], None]
+    options: dict[str, Any]
+    act: Callable[[World, Program], object]
+
+
+# -- acts -------------------------------------------------------------------------------------------------
+
+
+def two_epochs(world: World) -> None:
+    writer = world.open()
+    for epoch in (0, 1):
+        writer.commit(epoch)
+
+
+def many_epochs(world: World) -> None:
+    writer = world.open()
+    for epoch in range(5):
+        writer.commit(epoch)
+
+
+def leftovers(world: World) -> None:
+    """An epoch committed, two pending, and files that nothing names."""
+    writer = world.open()
+    writer.commit(0)
+    for epoch in (1, 2):
+        writer.prepare(epoch)
+    writer.begin(3)._stager.finish()  # type: ignore[union-attr]
+
+
+def a_pending_overwrite(world: World) -> None:
+    writer = world.open()
+    writer.commit(0)
+    writer.prepare(1, (0, 1, 7), mode="overwrite")
+
+
+def staged_by_nobody_known(world: World) -> None:
+    world.open("v").commit(0)
+    world.open(is_one_shot=True).begin(0, (300, 301))._stager.finish()  # type: ignore[union-attr]
+
+
+def prepare_and_finish(world: World, program: Program) -> None:
+    program.prepare(2)
+    program.finish(2)
+
+
+def prepare_and_abort(world: World, program: Program) -> None:
+    program.prepare(2)
+    program.abort(2)
+
+
+def begin_and_abort(world: World, program: Program) -> None:
+    program.begin(2).abort()
+
+
+ACTS: dict[str, Act] = {
+    "commit": Act(two_epochs, {}, lambda _, program: program.commit(2)),
+    "prepare, commit": Act(two_epochs, {}, prepare_and_finish),
+    "prepare, abort": Act(two_epochs, {}, prepare_and_abort),
+    "begin, abort": Act(two_epochs, {}, begin_and_abort),
+    "overwrite": Act(two_epochs, {}, lambda _, program: program.commit(2, (0, 5), mode="overwrite")),
+    "open": Act(leftovers, {}, lambda world, _: world.open()),
+    "open an overwrite": Act(a_pending_overwrite, {}, lambda world, _: world.open()),
+    "write once": Act(staged_by_nobody_known, {"is_one_shot": True}, lambda _, program: program.commit(0, (300, 301))),
+    "restore": Act(leftovers, {"recover": False}, lambda _, program: program.recover(1, "skip")),
+    "rewind": Act(two_epochs, {"recover": False}, lambda _, program: program.recover(0, "rewind")),
+    "sweep": Act(leftovers, {}, lambda _, program: program.sink.sweep()),
+    "expire": Act(two_epochs, {}, lambda world, program: expire(world, program, 6)),
+}
+
+# -- rivals -----------------------------------------------------------------------------------------------
+
+
+def takes_over(world: World) -> None:
+    world.sink()
+
+
+def takes_over_and_aborts(world: World) -> None:
+    world.sink(recover=False).recover(up_to=0, on_newer="skip")
+
+
+def takes_over_and_overwrites(world: World) -> None:
+    world.open().commit(50, (0, 1, 9), mode="overwrite")
+
+
+def appends(world: World) -> None:
+    world.open("v").commit(50)
+
+
+def overwrites(world: World) -> None:
+    with suppress(ConflictError):
+        world.open("v").commit(50, (0, 1, 9), mode="overwrite")
+
+
+def appends_and_expires(world: World) -> None:
+    other = world.open("v")
+    for epoch in (50, 51, 52, 53):
+        other.commit(epoch)
+    expire(world, other, 100)
+
+
+def writes_once(world: World) -> None:
+    world.open(is_one_shot=True).commit(50)
+
+
+RIVALS = [
+    takes_over,
+    takes_over_and_aborts,
+    takes_over_and_overwrites,
+    appends,
+    overwrites,
+    appends_and_expires,
+    writes_once,
+]
+
+
+def races(chosen: Act, rival: Callable[[World], None]) -> Iterator[World]:
+    """The worlds after each interruption of the act by the rival."""
+    for call in itertools.count(1):
+        world = World(SimDisk())
+        chosen.before(world)
+        store = FaultyStore(world.store())
+        world.wrap = lambda _, store=store: store  # type: ignore[misc]
+        program = world.open(**chosen.options)
+
+        def interrupt(world: World = world) -> None:
+            ours, world.wrap = world.wrap, lambda store: store
+            rival(world)
+            world.wrap = ours
+
+        store.plan.append(delay(store.calls + call, interrupt))
+        # InvalidRequestError: what it was to rewind to has expired.
+        with suppress(FencedError, ConflictError, InvalidRequestError):
+            chosen.act(world, program)
+        if not store.delivered:
+            return
+        yield world
+
+
+# -- a process dies, another one on the same machine works on, then the power goes ------------------------
+
+
+def survivor_recovers(_: World, survivor: Program) -> None:
+    survivor.sink.recover()
+
+
+def survivor_commits(_: World, survivor: Program) -> None:
+    survivor.commit(7)
+
+
+def survivor_replays(world: World, _: Program) -> None:
+    """A new process asks whether the dead one's epochs are committed, and believes the answer."""
+    with world.sink(is_one_shot=True) as sink:
+        for epoch in (0, 1):
+            if sink.begin(epoch).outcome == "already-committed":
+                world.tell("committed", "w", epoch)
+
+
+def survivals(act: Callable[[World, Program], None]) -> Iterator[Moment]:
+    """What is left when `w` died at each of its system calls, `v` acted, and then the power went."""
+    for call in itertools.count(1):
+        world = World(SimDisk())
+        survivor = world.open("v")
+        survivor.commit(0)
+        ours, mortal = world.wrap, Mortal(world.disk)
+        world.wrap = lambda _, mortal=mortal: LocalStore(cast("ModuleType", mortal))  # type: ignore[misc]
+        first = world.open(is_one_shot=True)
+        mortal.calls_left = call
+        with suppress(Crash):
+            for epoch in (0, 1):
+                first.commit(epoch)
+        world.wrap = ours
+        act(world, survivor)
+        moment = Moment(world.disk.after_kill(), world.truth)
+        yield from (Moment(image, moment.truth) for image in images(moment, f"survivor-{call}", 4))
+        if mortal.calls_left:
+            return
