@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 from typing import Any
+
 import pytest
 
 from txsink import entry as entries
 from txsink.entry import FORMAT, DataFile, Prepare
 from txsink.errors import CorruptError
-from txsink.layout import staged_directory
+from txsink.layout import run_directory
 from txsink.publish import Publisher
 from txsink.stage import EpochStager, StageOptions
 from txsink.store import Store
@@ -210,7 +211,7 @@ def staged(site: Site, epoch: int, *parts: list[int], partition: tuple[str, ...]
         )
         stager.write({"id": part, **{name: [f"v{value}" for value in part] for name in partition}})
         records += stager.finish()
-    site.store.settle([f"{site.staging_root}/{staged_directory('w', 'r', epoch)}/{one.file.path}" for one in records])
+    site.store.settle([f"{site.staging_root}/{run_directory('w', 'r')}/{one.file.path}" for one in records])
     return Prepare(
         format=FORMAT,
         version=epoch,

@@ -127,7 +127,7 @@ class Explorer:
 
     def _explore(self) -> None:
         chance = random.Random(f"{self.chosen.name}-seconds")
-        first = moments(World(SimDisk()), self.chosen.run)
+        first = self._first()
         self.tally.planned += len(first)
         seconds: list[list[Moment]] = []
         for at, moment in enumerate(first):
@@ -138,6 +138,15 @@ class Explorer:
                     chance.shuffle(found)
                     seconds.append(found[:SECONDS_MAX])
         self._explore_seconds(seconds, chance)
+
+    def _first(self) -> list[Moment]:
+        world = World(SimDisk())
+        try:
+            return moments(world, self.chosen.run)
+        except TxsinkError as error:
+            world.disk.watch = None
+            check_wounded(world.disk.files(), world.truth)
+            raise Violation("I14 work refused", f"{type(error).__name__}: {error}") from error
 
     def _explore_seconds(self, seconds: list[list[Moment]], chance: random.Random) -> None:
         """Crashes during recoveries, one of each recovery at a time, so that the quota is spread evenly."""

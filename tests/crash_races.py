@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
-from crash import Moment, Mortal, images
+from crash import Moment, Mortal, images, moments
 from crash_scenarios import Scenario, expire
 from crash_world import Program, World
 from faults import FaultyStore, delay
@@ -23,7 +23,7 @@ from simdisk import Crash, SimDisk
 from txsink.errors import ConflictError, FencedError, InvalidRequestError
 from txsink.store.local import LocalStore
 
-BOTH = Scenario("race", lambda _: None, ("w", "v"), is_small=True, expires=True)
+BOTH = Scenario("race", lambda _: None, ("w", "v", "u"), is_small=True, expires=True)
 NOT_EXPIRED = BOTH._replace(expires=False)
 
 
@@ -65,8 +65,12 @@ def a_pending_overwrite(world: World) -> None:
     writer.prepare(1, (0, 1, 7), mode="overwrite")
 
 
-def staged_by_nobody_known(world: World) -> None:
+def another_writer(world: World) -> None:
     world.open("v").commit(0)
+
+
+def staged_by_nobody_known(world: World) -> None:
+    another_writer(world)
     world.open(is_one_shot=True).begin(0, (300, 301))._stager.finish()  # type: ignore[union-attr]
 
 
@@ -92,7 +96,8 @@ ACTS: dict[str, Act] = {
     "overwrite": Act(two_epochs, {}, lambda _, program: program.commit(2, (0, 5), mode="overwrite")),
     "open": Act(leftovers, {}, lambda world, _: world.open()),
     "open an overwrite": Act(a_pending_overwrite, {}, lambda world, _: world.open()),
-    "write once": Act(staged_by_nobody_known, {"is_one_shot": True}, lambda _, program: program.commit(0, (300, 301))),
+    "write once": Act(another_writer, {"is_one_shot": True}, lambda _, program: program.commit(0, (300, 301))),
+    "write once, after a crash": Act(staged_by_nobody_known, {"is_one_shot": True}, lambda _, program: program.commit(0, (300, 301))),
     "restore": Act(leftovers, {"recover": False}, lambda _, program: program.recover(1, "skip")),
     "rewind": Act(two_epochs, {"recover": False}, lambda _, program: program.recover(0, "rewind")),
     "sweep": Act(leftovers, {}, lambda _, program: program.sink.sweep()),
@@ -175,6 +180,16 @@ def survivor_recovers(_: World, survivor: Program) -> None:
     survivor.sink.recover()
 
 
+def survivor_gets_a_late_notice(_: World, survivor: Program) -> None:
+    """It reads the log to find out what it may forget, and writes down what it read when it is told once more."""
+    survivor.begin(9).abort()
+    survivor.sink.commit(3)
+
+
+def survivor_expires(world: World, survivor: Program) -> None:
+    expire(world, survivor, 100)
+
+
 def survivor_commits(_: World, survivor: Program) -> None:
     survivor.commit(7)
 
@@ -187,22 +202,33 @@ def survivor_replays(world: World, _: Program) -> None:
                 world.tell("committed", "w", epoch)
 
 
-def survivals(act: Callable[[World, Program], None]) -> Iterator[Moment]:
-    """What is left when `w` died at each of its system calls, `v` acted, and then the power went."""
+SURVIVORS = [survivor_recovers, survivor_gets_a_late_notice, survivor_commits, survivor_expires, survivor_replays]
+
+
+def two_commits(_: World, program: Program) -> None:
+    for epoch in (0, 1):
+        program.commit(epoch)
+
+
+def survivals(
+    act: Callable[[World, Program], None], dying: Callable[[World, Program], None] = two_commits
+) -> Iterator[Moment]:
+    """What is left when `w` died at each system call of its last work, `v` acted, and then the power went."""
     for call in itertools.count(1):
         world = World(SimDisk())
         survivor = world.open("v")
-        survivor.commit(0)
+        for epoch in range(4):
+            survivor.commit(epoch)
         ours, mortal = world.wrap, Mortal(world.disk)
         world.wrap = lambda _, mortal=mortal: LocalStore(cast("ModuleType", mortal))  # type: ignore[misc]
         first = world.open(is_one_shot=True)
         mortal.calls_left = call
         with suppress(Crash):
-            for epoch in (0, 1):
-                first.commit(epoch)
+            dying(world, first)
         world.wrap = ours
-        act(world, survivor)
-        moment = Moment(world.disk.after_kill(), world.truth)
-        yield from (Moment(image, moment.truth) for image in images(moment, f"survivor-{call}", 4))
+        # The power goes while the other one acts, or after it.
+        for at, moment in enumerate(moments(world, lambda world: act(world, survivor))):  # noqa: B023 -- called at once
+            for image in images(moment, f"survivor-{call}-{at}", 1):
+                yield Moment(image, moment.truth)
         if mortal.calls_left:
             return

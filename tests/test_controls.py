@@ -26,7 +26,7 @@ from crash_world import Program, World
 from faults import FaultyStore, fail_before
 from simdisk import SimDisk
 from txsink import log, parquet, publish, recovery, transaction, writer
-from txsink.errors import TxsinkError
+from txsink.errors import InternalError, TxsinkError
 from txsink.store import local
 
 Search = Callable[[], object]
@@ -129,79 +129,299 @@ def same_run_prepares(world: World) -> None:
         world.open(run="abcd", recover=False).prepare(2)
 
 
+def same_run_goes_back(world: World) -> None:
+    """A part of the same run takes epochs back and prepares one of them anew."""
+    with suppress(TxsinkError):
+        other = world.open(run="abcd", recover=False)
+        other.recover(0, "rewind")
+        other.prepare(1)
+
+
+def catch_up_and_commit(world: World, program: Program) -> None:
+    program.sink.recover()
+    program.commit(60)
+
+
+def log_expires_and_sleeper_commits(world: World) -> None:
+    """The log moves on and forgets; then somebody who slept puts an entry into a slot that is free again."""
+    world.sleeper.sink.log.refresh()  # type: ignore[attr-defined]
+    other = world.open("u")
+    for epoch in range(5):
+        other.commit(epoch, (50_000 + 2 * epoch, 50_001 + 2 * epoch))
+    crash_races.expire(world, other, 100)
+    sleeper_commits(world)
+
+
+def nothing_is_overwritten() -> None:
+    """F14: a file of somebody else's under the name that is about to be published stays as it is."""
+
+    def foreign_file(world: World) -> None:
+        staged = [path for path in world.disk.files() if path.startswith(STAGING)]
+        taken.extend(f"{ROOT}/{path.rpartition('/')[2]}" for path in staged)
+        for path in taken:
+            output = world.store().create(path)
+            output.write(b"foreign")
+            output.seal()
+
+    def finish(_: World, program: Program) -> None:
+        program.prepare(2)
+        with suppress(TxsinkError):
+            program.sink.commit(2)
+
+    taken: list[str] = []
+    with setting(BOTH), suppress(InternalError):  # once it is published, the name is taken
+        for world in crash_races.races(Act(crash_races.two_epochs, {}, finish), foreign_file):
+            files = world.disk.files()
+            if any(files[path] != b"foreign" for path in taken):
+                raise Violation("F14 overwritten", f"{taken}")
+            taken.clear()
+
+
 def sweeps(world: World) -> None:
     world.open()
 
 
-def foreign_file(world: World) -> None:
-    """Somebody puts a file of his own under the name that is about to be published."""
-    for path in world.disk.files():
-        if path.startswith(STAGING) and not (target := f"{ROOT}/{path.rpartition('/')[2]}") in world.disk.files():
-            world.store().create(target).seal()
+def replaced_for_good() -> None:
+    """What `Store.replace` acknowledged is there after a power cut."""
+    disk = SimDisk()
+    store = local.LocalStore(cast("ModuleType", disk))
+    for content in (b"old", b"new"):
+        store.replace("/d/x", content, "token")
+    if disk.after_power_cut("lost").files() != {"/d/x": b"new"}:
+        raise Violation("I3 replaced content", "the old content came back")
 
 
 APPENDS = crashes("append_two_partitions")
 RESTORE = Act(with_a_stale_run, {"recover": False}, lambda _, program: program.recover(0, "skip"))
 EXPIRE = Act(with_a_sleeper, {}, lambda world, program: crash_races.expire(world, program, 100))
 FORGET = Act(crash_races.two_epochs, {"run": "abcd"}, crash_races.begin_and_abort)
+SWEEP = Act(crash_races.two_epochs, {"run": "abcd"}, lambda _, program: program.sink.sweep())
 SLOW = ACTS["write once"]
 
+# By the beginning of the `# ORDER:` comment that the variant breaks, where it breaks one.
 VARIANTS: dict[str, Variant] = {
-    # What the issue asks for.
-    "no file fsync": variant(
-        parquet.ParquetOutput.seal, "self._output.seal()", "self._output._empty()", APPENDS, "I[68] .*(file|damaged)"
+    "bytes durable before the record exists": variant(  # no file fsync
+        parquet.ParquetOutput.seal, "self._output.seal()", "self._output._empty()", APPENDS, "I6|I8"
     ),
-    "no directory fsync": variant(
-        local.LocalStore._sync_directory, "self._os.fsync(handle)", "pass", APPENDS, "I3|I6|I8|I13"
+    "content durable before its name": variant(
+        local.LocalStore._put_once, "durable=True", "durable=False", APPENDS, "I13"
     ),
-    "commit entry before publish": variant(
-        transaction.roll_forward,
-        "        publisher.publish(prepared)\n",
-        "        log.append(_resolving(log, run, pending, Commit))\n        publisher.publish(prepared)\n",
-        APPENDS,
-        "I6 committed file is missing|I1 rows lost",
+    "name durable before return, else a power cut takes back": variant(
+        local.LocalStore._put_once, "self._sync_names(_parent(path))", "pass", APPENDS, "I3|I13"
     ),
-    "staged names not durable before the prepare entry": variant(
-        transaction.prepare, "    log.store.settle(paths)\n", "", APPENDS, "I8 pending file"
+    "name durable before return, else a power cut brings": variant(
+        local.LocalStore.replace, "self._sync_names(_parent(path))", "pass", replaced_for_good, "I3"
     ),
-    "replay unchecked": Variant(
+    "new names durable before old ones go": Variant(
         [
-            (writer.Sink._is_committed, [("return True", "return False"), ("return False", "return False")]),
+            (
+                local.LocalStore.move,
+                [
+                    ("    self.settle([target for _, target in moves])\n", ""),
+                    ("    return undone", "    self.settle([target for _, target in moves])\n    return undone"),
+                ],
+            )
         ],
-        crashes("write_once_and_replay"),
-        "I4|I5",
+        APPENDS,
+        "I6|I8",
     ),
-    "unfenced sweep": variant(
-        recovery.sweep, "        claim(log, run, unclaimed)\n", "        pass\n", race(SLOW, sweeps), "I8 pending file|I6"
+    "no directory fsync": variant(local.LocalStore._sync_directory, "self._os.fsync(handle)", "pass", APPENDS, "I"),
+    "append overwrites": variant(
+        local.LocalStore._put_once, "self._os.link", "self._os.replace", race(ACTS["commit"], crash_races.appends), "I7"
+    ),
+    "publish overwrites": variant(
+        local.LocalStore._link, "self._os.link", "self._os.replace", nothing_is_overwritten, "F14"
+    ),
+    "names of staged files durable before the prepare entry": variant(
+        transaction.prepare, "    log.store.settle(paths)\n", "", APPENDS, "I8"
+    ),
+    "`publishing` entry before the first removal": Variant(
+        [
+            (
+                transaction.roll_forward,
+                [
+                    ("log.append(_resolving(log, run, pending, Publishing))\n", "publisher.replace(prepared)\n"),
+                    (
+                        "            publisher.replace(prepared)\n        publisher",
+                        "            log.append(_resolving(log, run, pending, Publishing))\n        publisher",
+                    ),
+                ],
+            )
+        ],
+        race(ACTS["overwrite"], crash_races.takes_over_and_aborts),
+        "I1|I6",
+    ),
+    "all files published before the commit entry": Variant(  # log before data
+        [
+            (
+                transaction.roll_forward,
+                [
+                    ("        publisher.publish(prepared)\n", "        pass\n"),
+                    ("    last = ", "    publisher.publish(prepared)\n    last = "),
+                ],
+            )
+        ],
+        APPENDS,
+        "I1|I6",
     ),
     "delete on commit error": variant(
         transaction.roll_forward,
         "    except CorruptError:\n",
-        "    except Exception:\n        publisher.withdraw(prepared)\n        raise\n    except CorruptError:\n",
+        "    except Exception as error:\n        if type(error) is not CorruptError:\n"
+        "            publisher.withdraw(prepared)\n            raise\n",
         refusals("append_two_partitions"),
-        "I8 pending file",
+        "I8",
     ),
     "abort deletes before its entry": variant(
-        transaction.abort,
-        "    log.append(",
-        "    from txsink.publish import RenamePublisher\n"
-        "    RenamePublisher(log.store, log.root, '/d/.t.txsink').withdraw(log.prepare_entry(pending.prepared))\n"
-        "    log.append(",
+        writer.Sink.abort,
+        "                transaction.abort(",
+        "                self.publisher.withdraw(self.log.prepare_entry(pending.prepared))\n"
+        "                transaction.abort(",
         crashes("abort_a_prepared_epoch"),
-        "I8 pending file",
+        "I8",
     ),
-    "append overwrites": variant(
-        local.LocalStore._put_once,
-        "self._os.link(temporary, path)",
-        "self._os.replace(temporary, path)",
-        race(ACTS["commit"], crash_races.appends),
-        "I7|I3|I13",
+    "replay unchecked": Variant(
+        [
+            (writer.Sink._is_committed, [("last is None or epoch > last", "True")]),
+            (transaction._is_prepared, [("last is not None and epoch <= last", "False")]),
+        ],
+        crashes("write_once_and_replay"),
+        "I4",
     ),
-    "publish overwrites": variant(
-        local.LocalStore._link,
-        "self._os.link(source, target)",
-        "self._os.replace(source, target)",
+    "names found in place durable before the commit entry": variant(
+        publish.RenamePublisher.publish,
+        "self.store.settle([target for _, target in published])",
+        "pass",
         crashes("append_two_partitions", quota=CRASH_STATES_MAX),
+        "I6|I1|I3",
+    ),
+    "old names durably gone before new files come": variant(
+        publish.RenamePublisher.replace,
+        "    self.store.settle([path for path, _ in moves])\n",
+        "",
+        crashes("overwrite_the_table"),
+        "I1",
+    ),
+    "staged deleted before published": Variant(
+        [
+            (
+                publish.RenamePublisher.withdraw,
+                [
+                    ("    for path in staged:\n        self.store.delete(path)\n", ""),
+                    (
+                        "    self._prune",
+                        "    for path in staged:\n        self.store.delete(path)\n    self._prune",
+                    ),
+                ],
+            )
+        ],
+        race(RESTORE, zombie_publishes),
+        "I1|I9",
+    ),
+    "published names durably gone before the `cleaned` entry": variant(
+        publish.RenamePublisher.withdraw,
+        "    self.store.settle(",
+        "    print(",
+        crashes("abort_what_was_half_published"),
+        "I1",
+    ),
+    "all files deleted before the `cleaned` entry": Variant(
+        [
+            (
+                recovery.finish_aborts,
+                [
+                    ("    for item in mine:\n        publisher", "    for item in ():\n        publisher"),
+                    (
+                        "    log.append(make)",
+                        "    log.append(make)\n    for item in mine:\n"
+                        "        publisher.withdraw(log.prepare_entry(item.prepared))",
+                    ),
+                ],
+            )
+        ],
+        crashes("abort_what_was_half_published"),
+        "I1|I9",
+    ),
+    "slots read before the entry we started from is looked at": Variant(
+        [
+            (
+                log.Log.refresh,
+                [
+                    ("    before = self.state\n", "    before = self.state\n    stands = self._stands(before)\n"),
+                    ("if not self._stands(before):", "if not stands:"),
+                ],
+            )
+        ],
+        race(Act(with_a_sleeper, {}, catch_up_and_commit), log_expires_and_sleeper_commits),
+        "I3|I7",
+    ),
+    "entries read durable before the next one gets its name": variant(
+        log.Log.append, "    self.settle()\n", "    pass\n", survival(crash_races.survivor_commits), "I13|I3|I7"
+    ),
+    "the entry before looked at again before the append counts": variant(
+        log.Log.append, "if stands:", "if True:", race(ACTS["commit"], crash_races.appends_and_expires), "I3|I7"
+    ),
+    "entries read durable before what is derived from them": variant(
+        log.Log.maintain, "    self.settle()\n", "    pass\n", survival(crash_races.survivor_gets_a_late_notice), "I"
+    ),
+    "entries read durable before the answer": variant(
+        writer.Sink._is_committed, "    self.log.settle()\n", "", survival(crash_races.survivor_replays), "I3"
+    ),
+    "entries read durable before acting on them": variant(
+        recovery.recover, "    log.settle()\n", "", crashes("append_one_epoch", quota=CRASH_STATES_MAX), "I1"
+    ),
+    "staged listed before the log is read, else an entry that lands": Variant(
+        [
+            (
+                recovery.forget,
+                [
+                    ("    log.refresh()\n", ""),
+                    ("    found = paths\n", "    log.refresh()\n    found = paths\n"),
+                ],
+            )
+        ],
+        race(FORGET, same_run_prepares),
+        "I8",
+    ),
+    "staged listed (by the caller) before the log is read": variant(
+        recovery.sweep, "    log.refresh()\n", "", race(SWEEP, same_run_goes_back), "I8"
+    ),
+    "retired before swept": variant(  # unfenced sweep
+        recovery.sweep, "        claim(log, run, unclaimed)\n", "        pass\n", race(SLOW, sweeps), "I8|I6"
+    ),
+    "boundary in the log before the first deletion": variant(
+        recovery.expire,
+        "    log.append(make)\n    _expire_below(log, log.state.boundary)\n",
+        "    _expire_below(log, min(before, base.version) if base else 0)\n    log.append(make)\n",
+        crashes("expire_what_is_old"),
+        "I8|I13",
+    ),
+    "entries read durable before segments replace them": variant(
+        recovery._expire_below, "    log.settle()\n", "", survival(crash_races.survivor_expires), "I1"
+    ),
+    "segments and summary durable before the entries": variant(
+        recovery._expire_below,
+        "    log.store.settle([",
+        "    print([",
+        survival(crash_races.survivor_expires),
         "I",
     ),
+    "older names before newer ones": variant(
+        recovery._expire_below,
+        "    for name in log.store.list(at):",
+        "    for name in reversed(log.store.list(at)):",
+        race(EXPIRE, sleeper_commits),
+        "I1|I3|I7",
+    ),
 }
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_proof_reports_what_is_broken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = VARIANTS[name]
+    for target, swaps in chosen.broken:
+        rewrite(monkeypatch, target, *swaps)
+    with pytest.raises(Violation) as found:
+        chosen.search()
+    print(name, '=>', found.value)
+    assert re.match(chosen.kinds, found.value.kind), found.value

@@ -13,6 +13,7 @@ from crash_races import (
     BOTH,
     NOT_EXPIRED,
     RIVALS,
+    SURVIVORS,
     Act,
     appends,
     appends_and_expires,
@@ -20,9 +21,6 @@ from crash_races import (
     overwrites,
     races,
     survivals,
-    survivor_commits,
-    survivor_recovers,
-    survivor_replays,
     two_epochs,
 )
 from crash_scenarios import setting
@@ -62,7 +60,7 @@ def test_a_writer_that_slept_through_an_expiry_never_uses_a_version_twice() -> N
         assert len(list(races(Act(two_epochs, {}, sleeper_appends), appends_and_expires))) > 5
 
 
-@pytest.mark.parametrize("act", [survivor_recovers, survivor_commits, survivor_replays], ids=lambda act: act.__name__)
+@pytest.mark.parametrize("act", SURVIVORS, ids=lambda act: act.__name__)
 def test_what_a_survivor_builds_on_entries_of_the_dead_outlives_a_power_cut(
     act: Callable[[World, Program], None],
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -54,7 +55,7 @@ def test_a_published_file_is_deleted_only_for_an_abort_and_only_when_it_is_ours(
 
 def test_doing_what_the_table_says_leads_to_an_answer_that_changes_nothing_more() -> None:
     """I12: after its action, each state either stays or is an error; nothing goes round in circles."""
-    after = {
+    after: dict[Action, Callable[[End, End], tuple[End, End]]] = {
         Action.MOVE: lambda staged, target: (End.ABSENT, staged),
         Action.DROP_STAGED: lambda staged, target: (End.ABSENT, target),
         Action.DROP_BOTH: lambda staged, target: (End.ABSENT, End.ABSENT),

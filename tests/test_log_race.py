@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from logs import claim_by, opened
 from place import Place
 from seen import names
-from test_log import claim_by, opened
 from txsink import layout
 from txsink.entry import Claim
 from txsink.log import Log

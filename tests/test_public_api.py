@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 import txsink
 from txsink.sink import Options
@@ -84,3 +85,11 @@ def test_a_life_cycle_calls_a_target_as_flink_does() -> None:
         "recover_and_commit": ["txn"],
         "recover_and_abort": ["txn"],
     }
+
+
+def test_a_path_may_be_text_or_a_path_object(tmp_path: Path) -> None:
+    for number, path in enumerate((tmp_path / "t", str(tmp_path / "t"), (tmp_path / "t").as_uri())):
+        txsink.write(path, {"id": [number]}, writer="w", epoch=number)
+        with txsink.open_writer(path, "w") as sink:
+            assert sink.last_epoch == number
+        assert txsink.open_table(path).to_arrow()["id"].to_pylist() == list(range(number + 1))

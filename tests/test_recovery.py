@@ -13,12 +13,10 @@ from faults import FaultyStore, crash_before
 from place import Place, begin_publish, prepared
 from seen import by_directory, names, rows_of, small_blocks, staging
 from simdisk import Crash
-from txsink import layout, recovery, transaction
-from txsink.decision import Action
+from txsink import recovery, transaction
 from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError
 from txsink.recovery import Recovered
 from txsink.sink import open_sink, open_writer
-from txsink.store import Store
 from txsink.store.local import LocalStore
 from txsink.writer import Sink
 
@@ -99,7 +97,7 @@ def test_restoring_below_what_is_committed_stops_with_the_choices(place: Place) 
     before = names(place.path)
     with place.sink(recover=False) as sink:
         prepared(sink, 4, rows(4))
-        with pytest.raises(ConflictError, match="Choose on_newer='skip'.*or on_newer='rewind'") as caught:
+        with pytest.raises(ConflictError, match=r"Choose on_newer='skip'.*or on_newer='rewind'") as caught:
             sink.recover(up_to=1)
         assert caught.value.context == {"writer": "w", "up_to": 1, "last_epoch": 3}
         assert (sink.pending, [name for name in before if name not in names(place.path)]) == ([4], [])
@@ -227,270 +225,6 @@ def test_aborts_that_somebody_cleaned_meanwhile_need_no_second_entry(place: Plac
     assert kinds(place).count("maintenance") == 1
 
 
-# -- sweep --------------------------------------------------------------------------------------------------
-
-
-def test_losing_attempts_are_swept_and_the_reported_one_is_published(place: Place) -> None:
-    """F16, S27."""
-    sink = place.sink()
-    txn = sink.begin(1)
-    stager = txn.stager()
-    stager.stage(rows(1))
-    txn.add(stager.stage(rows(1)))
-    txn.commit()
-    assert (rows_of(place.path), len(staged_files(place))) == ([1], 1)
-    swept = sink.sweep(dry_run=True)
-    assert [one.action for one in swept] == [Action.DROP_STAGED]
-    assert len(staged_files(place)) == 1
-    assert sink.sweep() == swept
-    assert (rows_of(place.path), staged_files(place), sink.sweep()) == ([1], [], [])
-
-
-def test_what_a_live_run_stages_is_not_swept(place: Place) -> None:
-    """I8, never by age."""
-    sink = place.sink()
-    txn = sink.begin(1)
-    txn.add(txn.stager().stage(rows(1)))
-    pending = prepared(sink, 0, rows(0))
-    assert [one.action for one in sink.sweep()] == [Action.KEEP] * 2
-    assert len(pending.files) == 1
-    txn.commit()
-    assert rows_of(place.path) == [0, 1]
-
-
-def test_a_run_that_never_claimed_is_retired_before_its_files_go_and_stays_fenced(place: Place) -> None:
-    """I10."""
-    place.write(0, rows(0))
-    slow = open_sink(LocalStore(), place.stamps, str(place.path), "w", {}, is_one_shot=True)
-    txn = slow.begin(1)
-    txn.add(txn.stager().stage(rows(1)))
-    sink = place.sink(recover=False)
-    assert staged_files(place) == []
-    assert "claim" in kinds(place)
-    assert place.table().history(1)[0].note == f"retires {slow.run}"
-    with pytest.raises(FencedError) as caught:
-        txn.commit()
-    assert "retired" in str(caught.value)
-    commit(sink, 1)
-    with pytest.raises(FencedError), slow.begin(2) as late:
-        late.write(rows(2))
-    assert rows_of(place.path) == [0, 1]
-
-
-def test_a_dry_run_retires_nobody_and_says_what_would_be_done(place: Place) -> None:
-    sink = place.sink()
-    slow = open_sink(LocalStore(), place.stamps, str(place.path), "w", {}, is_one_shot=True)
-    txn = slow.begin(1)
-    txn.add(txn.stager().stage(rows(1)))
-    before = names(place.path.parent)
-    listed = recovery.staged_names(sink.log.store, str(staging(place.path)))
-    assert [one.action for one in sink.sweep(dry_run=True)] == [Action.DROP_STAGED]
-    nobody = transaction.Run("", "", 0)
-    swept = recovery.sweep(sink.log, nobody, str(staging(place.path)), listed, dry_run=True)
-    assert [one.action for one in swept] == [Action.RETIRE]
-    assert names(place.path.parent) == before
-
-
-def test_unclaimed_files_of_another_writer_are_left_alone(place: Place) -> None:
-    """I15."""
-    sink = place.sink()
-    other = open_sink(LocalStore(), place.stamps, str(place.path), "v", {}, is_one_shot=True)
-    stage_only(other, 1)
-    listed = recovery.staged_names(sink.log.store, str(staging(place.path)))
-    swept = recovery.sweep(sink.log, sink.identity, str(staging(place.path)), listed)
-    assert [one.action for one in swept] == [Action.RETIRE]
-    assert len(staged_files(place)) == 1
-
-
-def test_a_fenced_run_sweeps_nothing(place: Place) -> None:
-    """I10: no delete after the claim that retired it."""
-    old = place.sink()
-    stage_only(old, 1)
-    place.sink("w", recover=False)
-    left = staged_files(place)
-    with pytest.raises(FencedError):
-        old.sweep()
-    assert staged_files(place) == left
-
-
-def test_a_staged_copy_of_a_committed_file_goes_and_the_only_copy_stays(place: Place) -> None:
-    """I6, I8."""
-    sink = place.sink()
-    prepare = prepared(sink, 1, rows(1))
-    (copy,) = staging(place.path).rglob("*.parquet")
-    data = copy.read_bytes()
-    sink.commit(1)
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    copy.write_bytes(data)
-    assert [one.action for one in sink.sweep()] == [Action.DROP_STAGED]
-    assert rows_of(place.path) == [1]
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    copy.write_bytes(data)
-    target = place.path / prepare.files[0].path
-    for damage in (target.unlink, lambda: target.write_bytes(b"other")):
-        damage()
-        with pytest.raises(CorruptError, match="perhaps|may be the only copy"):
-            sink.sweep()
-        assert copy.read_bytes() == data
-
-
-def test_files_txsink_did_not_make_are_left_alone(place: Place) -> None:
-    sink = place.sink()
-    for name in ("notes.txt", "w/notes.txt", f"w/{sink.run}/x.parquet", "w/r/part-1-0-zz.parquet"):
-        path = staging(place.path) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"mine")
-    assert sink.sweep() == []
-    place.sink().close()
-    assert len(staged_files(place)) == 4
-
-
-def test_half_made_log_objects_are_deleted_and_nothing_else(place: Place) -> None:
-    place.write(1, rows(1))
-    before = names(place.path)
-    for directory in ("_txsink", "_txsink/log", "_txsink/state", "_txsink/files"):
-        half = place.path / layout.temporary_path(f"{directory}/x", "ab")
-        half.parent.mkdir(exist_ok=True)
-        half.write_bytes(b"half")
-    log = place.table().log
-    planned = recovery.temporaries(log, dry_run=True)
-    assert len(planned) == 4
-    assert len(names(place.path)) == len(before) + 4
-    assert recovery.temporaries(log) == planned
-    assert (names(place.path), recovery.temporaries(log)) == (before, [])
-
-
-# -- forget -------------------------------------------------------------------------------------------------
-
-
-def test_an_abort_of_what_was_never_prepared_keeps_what_another_entry_names(place: Place) -> None:
-    """I8: the log is asked first."""
-    sink = place.sink()
-    txn = sink.begin(1)
-    txn.write(rows(1))
-    prepare = prepared(sink, 0, rows(0))
-    txn.abort()
-    assert [name.rpartition("/")[2] for name in staged_files(place)] == [prepare.files[0].path]
-    sink.commit(0)
-    assert rows_of(place.path) == [0]
-
-
-def test_a_run_that_was_retired_forgets_nothing(place: Place) -> None:
-    """I10."""
-    old = place.sink()
-    txn = old.begin(1)
-    txn.add(txn.stager().stage(rows(1)))
-    new = place.sink(recover=False)
-    file = staging(place.path) / "w" / old.run / "part-1-0-abcd.parquet"
-    file.parent.mkdir(parents=True)
-    file.write_bytes(b"x")
-    txn.abort()
-    assert file.exists()
-    new.sweep()
-    assert not file.exists()
-
-
-# -- expiry -------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def aged(place: Place, small_blocks: None) -> Sink:  # noqa: F811 -- the fixture, not the import
-    """A writer whose table has 30 entries, some of them overwrites."""
-    sink = place.sink()
-    for epoch in range(14):
-        with sink.begin(epoch, mode="overwrite" if epoch in {3, 9} else "append") as txn:
-            txn.write(rows(epoch))
-    return sink
-
-
-def test_expiry_deletes_old_entries_and_removed_files_and_the_table_stays_whole(place: Place, aged: Sink) -> None:
-    head = aged.log.state.version
-    assert len(names(place.path / layout.REMOVED_DIRECTORY)) == 9
-    boundary = recovery.expire(aged.log, head - 3)
-    assert head - 8 < boundary <= head - 3
-    versions = [layout.parse_version(name) for name in names(place.path / layout.LOG_DIRECTORY)]
-    assert versions == list(range(boundary, head + 2))
-    assert names(place.path / layout.REMOVED_DIRECTORY) == []
-    assert rows_of(place.path) == [9, 10, 11, 12, 13]
-    table = place.table()
-    assert (table.boundary, table.verify(deep=True)) == (boundary, [])
-    assert sorted(table.to_arrow(boundary)["id"].to_pylist())[:2] == [9, 10]
-    commit(aged, 14)
-    assert aged.begin(2).outcome == "already-committed"
-    with place.sink() as sink:
-        commit(sink, 15)
-    assert rows_of(place.path) == [9, 10, 11, 12, 13, 14, 15]
-
-
-def test_files_that_a_retained_version_still_names_stay(place: Place, aged: Sink) -> None:
-    """I8."""
-    before = 9
-    boundary = recovery.expire(aged.log, before)
-    assert boundary <= before
-    table = place.table()
-    for version in range(boundary, aged.log.state.version + 1):
-        table.to_arrow(version)
-    assert table.verify(deep=True) == []
-
-
-def test_expiry_again_or_too_early_changes_nothing(place: Place, aged: Sink) -> None:
-    boundary = recovery.expire(aged.log, 20)
-    before = names(place.path)
-    assert [recovery.expire(aged.log, at) for at in (20, 3, 0)] == [boundary] * 3
-    assert names(place.path) == before
-
-
-def test_a_table_without_summaries_does_not_expire(place: Place) -> None:
-    sink = place.sink()
-    commit(sink, 1)
-    assert recovery.expire(sink.log, 2) == 0
-    assert kinds(place)[-1] == "commit"
-
-
-@pytest.mark.usefixtures("small_blocks")
-def test_what_a_pending_transaction_needs_does_not_expire(place: Place) -> None:
-    """I8."""
-    waiting = place.sink("v")
-    entry = prepared(waiting, 1, rows(100))
-    sink = place.sink()
-    commit(sink, *range(12))
-    assert recovery.expire(sink.log, sink.log.state.version) <= entry.version
-    waiting.commit(1)
-    assert rows_of(place.path) == [*range(12), 100]
-    sink.log.refresh()
-    commit(sink, 12, 13)
-    assert recovery.expire(sink.log, sink.log.state.version) > entry.version
-    assert rows_of(place.path) == [*range(14), 100]
-
-
-def test_an_expiry_that_dies_anywhere_is_finished_by_the_next(place: Place, small_blocks: None) -> None:  # noqa: F811
-    """I12, I13."""
-    sink = place.sink()
-    for epoch in range(9):
-        with sink.begin(epoch, mode="overwrite" if epoch == 3 else "append") as txn:
-            txn.write(rows(epoch))
-    for call in itertools.count(1):
-        there = copied(place, call)
-        store = FaultyStore(LocalStore(), [crash_before(call)])
-        log = there.table(LocalStore()).log
-        log.store = store
-        try:
-            recovery.expire(log, 16)
-        except Crash:
-            pass
-        else:
-            break
-        assert rows_of(there.path) == list(range(3, 9))
-        with there.sink() as next_run:
-            commit(next_run, 9)
-            boundary = recovery.expire(next_run.log, 16)
-        assert rows_of(there.path) == list(range(3, 10))
-        kept = [layout.parse_version(name) for name in names(there.path / layout.LOG_DIRECTORY)]
-        assert kept[0] == boundary
-        assert [*kept] == list(range(kept[0], (kept[-1] or 0) + 1))
-    assert call > 20
-
-
 # -- moved tables -------------------------------------------------------------------------------------------
 
 
@@ -546,7 +280,7 @@ def test_a_store_in_between_sees_no_delete_of_what_is_pending(place: Place) -> N
     """I8, I11: opening with a pending epoch deletes only after it is committed."""
     dead = place.sink()
     prepared(dead, 1, rows(1))
-    store: Store = FaultyStore(LocalStore())
+    store = FaultyStore(LocalStore())
     open_sink(store, place.stamps, str(place.path), "w", {}).close()
     verbs = [verb for verb, _ in store.trace]
     assert "move" in verbs

@@ -16,8 +16,8 @@ from txsink.entry import FORMAT, Abort, Claim, Commit, Create, DataFile, Mainten
 from txsink.errors import CorruptError
 from txsink.segment import BLOCK, FANOUT, Fact, children, decode, encode, facts, ranges, rows_of, table
 
-HEADER = {"format": FORMAT, "version": 9, "time_ms": 1, "write_id": "", "previous": ""}
-OWN = {"writer": "w", "run": "r2", "generation": 2}
+HEADER: dict[str, Any] = {"format": FORMAT, "version": 9, "time_ms": 1, "write_id": "", "previous": ""}
+OWN: dict[str, Any] = {"writer": "w", "run": "r2", "generation": 2}
 NEW = DataFile("p=a%3Db/part-7-0-aaaa.parquet", 10, "d1", 3, {"p": "a=b"})
 OLD = DataFile("p=__HIVE_DEFAULT_PARTITION__/part-6-0-bbbb.parquet", 20, "d2", 4, {"p": None})
 

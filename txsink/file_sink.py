@@ -30,6 +30,7 @@ from txsink import layout
 from txsink.errors import ConflictError, InvalidRequestError
 from txsink.sink import open_writer
 from txsink.stage import EpochStager, StagedFile
+from txsink.store import AnyPath
 from txsink.two_phase import TwoPhaseCommitSink
 from txsink.txn import new_stager
 from txsink.writer import Sink
@@ -60,7 +61,7 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
 
     def __init__(
         self,
-        path: str,
+        path: AnyPath,
         writer: str,
         *,
         guarantee: str = EXACTLY_ONCE,

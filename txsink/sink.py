@@ -23,7 +23,7 @@ from txsink.log import Log
 from txsink.publish import RenamePublisher
 from txsink.slots import Stamps
 from txsink.stage import StageOptions
-from txsink.store import Store, open_store
+from txsink.store import AnyPath, Store, open_store, uri_of
 from txsink.transaction import Run
 from txsink.txn import Result, Settings
 from txsink.writer import Sink
@@ -47,27 +47,29 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     layout: Literal["parquet"] = "parquet"
 
 
-def write(path: str, data: object, *, writer: str, epoch: int, **options: Any) -> Result:
+def write(path: AnyPath, data: object, *, writer: str, epoch: int, **options: Any) -> Result:
     """Write one epoch in one call. Calling it again with the same writer and epoch writes nothing.
 
     `options`: those of `open_writer` and of `Sink.begin`.
     """
     of_begin = {name: options.pop(name) for name in BEGIN_OPTIONS if name in options}
-    store = open_store(path, options.get("storage_options"))
-    with open_sink(store, stamps(), path, writer, options, is_one_shot=True) as sink:
+    uri = uri_of(path)
+    store = open_store(uri, options.get("storage_options"))
+    with open_sink(store, stamps(), uri, writer, options, is_one_shot=True) as sink:
         txn = sink.begin(epoch, **of_begin)
         with txn:
             txn.write(data)
         return txn.result()
 
 
-def open_writer(path: str, writer: str, **options: Any) -> Sink:
+def open_writer(path: AnyPath, writer: str, **options: Any) -> Sink:
     """Claim the writer's name, finish or drop what its last run left, and be ready to write.
 
     `options`: the fields of `Options` and of `StageOptions`.
     """
-    store = open_store(path, options.get("storage_options"))
-    return open_sink(store, stamps(), path, writer, options)
+    uri = uri_of(path)
+    store = open_store(uri, options.get("storage_options"))
+    return open_sink(store, stamps(), uri, writer, options)
 
 
 def stamps() -> Stamps:

@@ -27,7 +27,7 @@ from txsink.sink import staging_root_of, stamps
 from txsink.slots import Stamps
 from txsink.snapshot import moment
 from txsink.state import Pending
-from txsink.store import Store, open_store
+from txsink.store import AnyPath, Store, open_store, uri_of
 
 _T = TypeVar("_T")
 _TRIES = 5
@@ -93,9 +93,10 @@ class PendingTransaction(NamedTuple):
     metadata: dict[str, Any]
 
 
-def open_table(path: str, *, storage_options: dict[str, object] | None = None) -> Table:
+def open_table(path: AnyPath, *, storage_options: dict[str, object] | None = None) -> Table:
     """Open a table for reading. Nothing is created: a path without a table is InvalidRequestError."""
-    return open_log(open_store(path, storage_options), stamps(), path)
+    uri = uri_of(path)
+    return open_log(open_store(uri, storage_options), stamps(), uri)
 
 
 def open_log(store: Store, parts: Stamps, path: str) -> Table:

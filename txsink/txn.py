@@ -7,6 +7,7 @@ Does not promise: to be shared between threads. Each thread begins its own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from threading import RLock
@@ -125,8 +126,8 @@ class Transaction:
                     f"it was staged for epoch {one.epoch} of {one.writer!r} by run {one.run}",
                     "Add what this transaction's stager staged",
                 )
-        known = {one.file.path for one in self._staged}
-        if repeated := [one.file.path for one in files if one.file.path in known]:
+        known = Counter(one.file.path for one in (*self._staged, *files))
+        if repeated := [path for path, count in known.items() if count > 1]:
             raise InvalidRequestError(f"add to epoch {self.epoch}", f"{repeated[0]} is added twice", "Add it once")
         names = {str(part)} if part is not None else {one.part for one in files if one.part is not None}
         self._parts += sorted(names)

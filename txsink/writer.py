@@ -87,7 +87,9 @@ class Sink:
         _require_epoch(what, epoch)
         _require_among(what, "mode", mode, MODES)
         _require_among(what, "partition_overwrite", partition_overwrite, PARTITION_OVERWRITES)
-        kept = _metadata(what, metadata or {})
+        if parts is not None and (not isinstance(parts, int) or isinstance(parts, bool) or parts < 0):
+            raise InvalidRequestError(what, f"parts is {parts!r}", "Give the number of parts, 0 or more")
+        kept = _metadata(what, {} if metadata is None else metadata)
         if mode == "overwrite" and partition_overwrite == "dynamic":
             mode = transaction.OVERWRITE_PARTITIONS
         with self.lock:
@@ -198,8 +200,10 @@ def _require_among(what: str, name: str, value: str, choices: tuple[str, ...]) -
         raise InvalidRequestError(what, f"{name} is {value!r}", f"Give one of {', '.join(choices)}")
 
 
-def _metadata(what: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _metadata(what: str, metadata: object) -> dict[str, Any]:
     """The metadata as it will be read back; refused when that is something else than was given."""
+    if not isinstance(metadata, Mapping):
+        raise InvalidRequestError(f"{what} with metadata", f"it is a {type(metadata).__name__}", "Give a dictionary")
     given = dict(metadata)
     try:
         encoded = msgspec.json.encode(given)

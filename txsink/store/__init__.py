@@ -95,8 +95,29 @@ class Store(Protocol):
         """Whether files can be moved between the two directories without copying."""
 
 
+class PathLike(Protocol):
+    """A path object, of `pathlib` or another kind."""
+
+    def __fspath__(self) -> str: ...
+
+
+AnyPath: TypeAlias = str | PathLike
+
+
+def uri_of(path: object) -> str:
+    """A path as text: a string, or anything with `__fspath__`."""
+    text = path.__fspath__() if hasattr(path, "__fspath__") else path
+    if not isinstance(text, str):
+        found = f"it is a {type(path).__name__}, not a string or a path"
+        raise InvalidRequestError(f"open {path!r}", found, "Give a path")
+    return text
+
+
 def open_store(uri: str, storage_options: dict[str, object] | None = None) -> Store:
     """The store that serves `uri`."""
+    if not isinstance(storage_options, dict | None):
+        found = f"storage_options is a {type(storage_options).__name__}"
+        raise InvalidRequestError(f"open {uri}", found, "Give a dictionary")
     scheme = uri.partition("://")[0] if "://" in uri else "file"
     if scheme == "file":
         from txsink.store.local import LocalStore  # noqa: PLC0415 -- stores are imported when opened

@@ -1,0 +1,42 @@
+"""Logs made of the smallest entries there are: new runs that claim a writer."""
+
+from __future__ import annotations
+
+from place import Place
+from txsink import transaction
+from txsink.entry import Claim
+from txsink.log import Log, Make, Slot
+from txsink.state import State
+from txsink.store import Store
+from txsink.store.local import LocalStore
+
+
+def opened(place: Place, store: Store | None = None) -> Log:
+    """A log as a new process reads it; created when it is not there."""
+    found = Log(store or LocalStore(), str(place.path), place.stamps)
+    found.load()
+    if not found.exists:
+        transaction.create(found, "parquet", (), None)
+    return found
+
+
+def claim_by(writer: str) -> Make:
+    """A new run claims the writer: the smallest entry there is."""
+
+    def make(state: State, slot: Slot) -> Claim:
+        known = state.writers.get(writer)
+        generation = 1 if known is None else known.generation + 1
+        return Claim(**slot, writer=writer, run=slot["write_id"], generation=generation, retires=())
+
+    return make
+
+
+def grow(found: Log, count: int, writer: str = "w") -> None:
+    """Append `count` entries, with the house work a sink does."""
+    for _ in range(count):
+        found.append(claim_by(writer))
+        found.maintain()
+
+
+def retired_runs(found: Log) -> list[str]:
+    return [fact["run"] for fact in found.facts().to_pylist()]

@@ -1,0 +1,140 @@
+"""What an epoch brings besides rows: metadata, columns, partitions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from place import Place, prepared
+from seen import rows_of, staging
+from txsink.errors import InvalidRequestError
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "T")
+
+
+def rows(*ids: int) -> dict[str, list[int]]:
+    return {"id": list(ids)}
+
+
+# -- columns and metadata -----------------------------------------------------------------------------------
+
+
+def test_metadata_is_read_back_as_it_was_given(place: Place) -> None:
+    given = {
+        "offsets": {"p0": 991, "p1": None},
+        "big": 2**70 + 1,
+        "text": "ü\u2028\x00",
+        "list": [1, 1.5, True],
+        "": {},
+    }
+    place.write(1, rows(1), metadata=given)
+    with place.sink() as sink:
+        assert sink.last_metadata == given
+        sink.last_metadata["more"] = 1
+        assert sink.last_metadata == given
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"a": {1, 2}},
+        {"a": (1,)},
+        {1: "a"},
+        {"a": float("nan")},
+        {"a": float("inf")},
+        {"a": b"x"},
+        {"a": object()},
+        {"a": "x" * (1 << 20)},
+        {"a": "\ud800"},
+    ],
+)
+def test_metadata_that_json_cannot_hold_is_refused_before_anything_is_staged(
+    place: Place, metadata: dict[str, Any]
+) -> None:
+    sink = place.sink()
+    with pytest.raises(InvalidRequestError, match="with metadata"):
+        sink.begin(1, metadata=metadata)
+    with sink.begin(1) as txn:
+        txn.write(rows(1))
+    assert rows_of(place.path) == [1]
+
+
+def test_metadata_nested_out_of_bounds_is_refused(place: Place) -> None:
+    deep: Any = 1
+    for _ in range(150):
+        deep = [deep]
+    with pytest.raises(InvalidRequestError), place.sink().begin(1, metadata={"a": deep}) as txn:
+        txn.write(rows(1))
+    place.write(1, rows(1))
+    assert rows_of(place.path) == [1]
+
+
+def test_new_columns_need_merge_schema_and_are_null_in_older_files(place: Place) -> None:
+    place.write(1, rows(1))
+    with pytest.raises(InvalidRequestError, match="merge_schema"):
+        place.write(2, {"id": [2], "name": ["b"]})
+    place.write(2, {"id": [2], "name": ["b"]}, merge_schema=True)
+    place.write(3, rows(3))
+    table = place.table().to_arrow()
+    assert sorted(zip(table["id"].to_pylist(), table["name"].to_pylist(), strict=True)) == [
+        (1, None),
+        (2, "b"),
+        (3, None),
+    ]
+
+
+@pytest.mark.parametrize("end", ["pending", "aborted", "committed"])
+def test_a_column_that_two_epochs_bring_is_there_when_either_is_committed(place: Place, end: str) -> None:
+    """I1."""
+    one, two = place.sink("a"), place.sink("b")
+    prepared(one, 1, rows(1))
+    two.log.refresh()
+    with two.begin(1) as txn:
+        txn.write(rows(2))
+    if end != "pending":
+        (one.abort if end == "aborted" else one.commit)(1)
+    assert rows_of(place.path) == ([1, 2] if end == "committed" else [2])
+    assert place.table().schema.names == ["id"]
+
+
+def test_a_changed_type_is_refused_with_and_without_merge_schema(place: Place) -> None:
+    """S15."""
+    place.write(1, rows(1))
+    for merges in (False, True):
+        with pytest.raises(InvalidRequestError, match="'id'"):
+            place.write(2, {"id": ["two"]}, merge_schema=merges)
+    place.write(2, rows(2))
+    assert rows_of(place.path) == [1, 2]
+
+
+def test_types_that_two_pending_epochs_bring_must_agree(place: Place) -> None:
+    one, two = place.sink("a"), place.sink("b")
+    first, second = one.begin(1), two.begin(1)
+    first.write({"id": [1], "x": [1]})
+    second.write({"id": [2], "x": ["text"]})
+    first.prepare()
+    with pytest.raises(InvalidRequestError, match="'x'"):
+        second.prepare()
+    second.abort()
+    one.commit(1)
+    assert rows_of(place.path) == [1]
+
+
+def test_files_of_another_partitioning_are_refused(place: Place) -> None:
+    sink = place.sink(partition_by=["p"])
+    txn = sink.begin(1)
+    record = txn.stager().stage({"id": [1], "p": ["a"]})[0].to_dict()
+    text = json.dumps(record).replace("p=a/", "q=a/").replace('{"p": "a"}', '{"q": "a"}')
+    file = next(staging(place.path).rglob("*.parquet"))
+    other = file.parent.parent / "q=a" / file.name
+    other.parent.mkdir()
+    other.write_bytes(file.read_bytes())
+    txn.add([json.loads(text)])
+    with pytest.raises(InvalidRequestError, match="is partitioned by"):
+        txn.prepare()

@@ -1,0 +1,146 @@
+"""Expiry: old entries and removed files go, and the table stays whole for whoever reads or writes it."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+
+import pytest
+
+from faults import FaultyStore, crash_before
+from place import Place, prepared
+from seen import names, rows_of, small_blocks, staging
+from simdisk import Crash
+from txsink import layout, recovery
+from txsink.store.local import LocalStore
+from txsink.writer import Sink
+
+__all__ = ["small_blocks"]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "T")
+
+
+def rows(*ids: int) -> dict[str, list[int]]:
+    return {"id": list(ids)}
+
+
+def kinds(place: Place) -> list[str]:
+    return [one.kind for one in place.table().history()][::-1]
+
+
+def commit(sink: Sink, *epochs: int) -> None:
+    for epoch in epochs:
+        with sink.begin(epoch) as txn:
+            txn.write(rows(epoch))
+
+
+def copied(place: Place, number: int) -> Place:
+    """The table and what is staged for it, somewhere else; ids go on."""
+    there = Place(place.path.parent / f"{place.path.name}{number}")
+    there.stamps = place.stamps
+    shutil.copytree(place.path, there.path)
+    if staging(place.path).exists():
+        shutil.copytree(staging(place.path), staging(there.path))
+    return there
+
+
+@pytest.fixture
+def aged(place: Place, small_blocks: None) -> Sink:
+    """A writer whose table has 30 entries, some of them overwrites."""
+    sink = place.sink()
+    for epoch in range(14):
+        with sink.begin(epoch, mode="overwrite" if epoch in {3, 9} else "append") as txn:
+            txn.write(rows(epoch))
+    return sink
+
+
+def test_expiry_deletes_old_entries_and_removed_files_and_the_table_stays_whole(place: Place, aged: Sink) -> None:
+    head = aged.log.state.version
+    assert len(names(place.path / layout.REMOVED_DIRECTORY)) == 9
+    boundary = recovery.expire(aged.log, head - 3)
+    assert head - 8 < boundary <= head - 3
+    versions = [layout.parse_version(name) for name in names(place.path / layout.LOG_DIRECTORY)]
+    assert versions == list(range(boundary, head + 2))
+    assert names(place.path / layout.REMOVED_DIRECTORY) == []
+    assert rows_of(place.path) == [9, 10, 11, 12, 13]
+    table = place.table()
+    assert (table.boundary, table.verify(deep=True)) == (boundary, [])
+    assert sorted(table.to_arrow(boundary)["id"].to_pylist())[:2] == [9, 10]
+    commit(aged, 14)
+    assert aged.begin(2).outcome == "already-committed"
+    with place.sink() as sink:
+        commit(sink, 15)
+    assert rows_of(place.path) == [9, 10, 11, 12, 13, 14, 15]
+
+
+def test_files_that_a_retained_version_still_names_stay(place: Place, aged: Sink) -> None:
+    """I8."""
+    before = 9
+    boundary = recovery.expire(aged.log, before)
+    assert boundary <= before
+    table = place.table()
+    for version in range(boundary, aged.log.state.version + 1):
+        table.to_arrow(version)
+    assert table.verify(deep=True) == []
+
+
+def test_expiry_again_or_too_early_changes_nothing(place: Place, aged: Sink) -> None:
+    boundary = recovery.expire(aged.log, 20)
+    before = names(place.path)
+    assert [recovery.expire(aged.log, at) for at in (20, 3, 0)] == [boundary] * 3
+    assert names(place.path) == before
+
+
+def test_a_table_without_summaries_does_not_expire(place: Place) -> None:
+    sink = place.sink()
+    commit(sink, 1)
+    assert recovery.expire(sink.log, 2) == 0
+    assert kinds(place)[-1] == "commit"
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_what_a_pending_transaction_needs_does_not_expire(place: Place) -> None:
+    """I8."""
+    waiting = place.sink("v")
+    entry = prepared(waiting, 1, rows(100))
+    sink = place.sink()
+    commit(sink, *range(12))
+    assert recovery.expire(sink.log, sink.log.state.version) <= entry.version
+    waiting.commit(1)
+    assert rows_of(place.path) == [*range(12), 100]
+    sink.log.refresh()
+    commit(sink, 12, 13)
+    assert recovery.expire(sink.log, sink.log.state.version) > entry.version
+    assert rows_of(place.path) == [*range(14), 100]
+
+
+def test_an_expiry_that_dies_anywhere_is_finished_by_the_next(place: Place, small_blocks: None) -> None:
+    """I12, I13."""
+    sink = place.sink()
+    for epoch in range(9):
+        with sink.begin(epoch, mode="overwrite" if epoch == 3 else "append") as txn:
+            txn.write(rows(epoch))
+    for call in itertools.count(1):
+        there = copied(place, call)
+        store = FaultyStore(LocalStore(), [crash_before(call)])
+        log = there.table(LocalStore()).log
+        log.store = store
+        try:
+            recovery.expire(log, 16)
+        except Crash:
+            pass
+        else:
+            break
+        assert rows_of(there.path) == list(range(3, 9))
+        with there.sink() as next_run:
+            commit(next_run, 9)
+            boundary = recovery.expire(next_run.log, 16)
+        assert rows_of(there.path) == list(range(3, 10))
+        kept = [layout.parse_version(name) for name in names(there.path / layout.LOG_DIRECTORY)]
+        assert kept[0] == boundary
+        assert [*kept] == list(range(kept[0], (kept[-1] or 0) + 1))
+    assert call > 20

@@ -1,0 +1,249 @@
+"""A log that has grown old: opened in a few reads, summed up, merged and expired under those who read and write it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from faults import FaultyStore, delay, fail_before
+from logs import claim_by, grow, opened, retired_runs
+from place import Place
+from seen import entry_file, rows_of, small_blocks
+from txsink import layout, log, recovery
+from txsink.errors import CorruptError, FencedError, InvalidRequestError
+from txsink.log import Log
+from txsink.store.local import LocalStore
+
+__all__ = ["small_blocks"]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "T")
+
+
+# -- old logs -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_opening_an_old_log_reads_a_handful_of_objects(place: Place) -> None:
+    grow(opened(place), 60)
+    counts = []
+    for count in (60, 200):
+        grow(opened(place), count)
+        store = FaultyStore(LocalStore())
+        state = opened(place, store).state
+        counts.append(store.calls)
+        assert state == opened(place).state
+    assert max(counts) <= 4 + log.HINT_EVERY
+    assert "list" not in [verb for verb, _ in store.trace]
+
+
+def test_opening_a_log_of_a_thousand_entries_reads_at_most_sixteen_after_the_hint(place: Place) -> None:
+    """S12, with the real sizes."""
+    grow(opened(place), 150)
+    store = FaultyStore(LocalStore())
+    found = opened(place, store)
+    assert found.state.version == 150
+    assert store.calls <= 4 + log.HINT_EVERY
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("lost", ["head", "state", "files", "head state files", "torn head", "torn state"])
+def test_whatever_is_derived_can_be_lost_and_is_made_again(place: Place, lost: str) -> None:
+    grow(opened(place), 30)
+    expected = opened(place).state, opened(place).facts()
+    for part in lost.replace("torn ", "").split():
+        for file in [place.path / layout.HEAD_PATH] if part == "head" else (place.path / "_txsink" / part).iterdir():
+            if lost.startswith("torn"):
+                file.write_bytes(file.read_bytes()[:-9])
+            else:
+                file.unlink()
+    fresh = opened(place)
+    assert (fresh.state, fresh.facts()) == expected
+    grow(fresh, 5)
+    assert opened(place).state.version == 35
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_hint_that_a_power_cut_left_of_another_life_is_not_believed(place: Place) -> None:
+    grow(opened(place), 10)
+    other = Place(place.path.parent / "other")
+    grow(opened(other), 14)
+    (place.path / layout.HEAD_PATH).write_bytes((other.path / layout.HEAD_PATH).read_bytes())
+    with pytest.raises(CorruptError, match="delete _txsink/head"):
+        opened(place)
+    grow(opened(other), 1)
+    (place.path / layout.HEAD_PATH).unlink()
+    found = opened(place)
+    grow(found, 20)
+    (place.path / layout.HEAD_PATH).write_bytes((other.path / layout.HEAD_PATH).read_bytes())
+    assert opened(place).state == found.state
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_house_work_that_fails_never_fails_a_commit(place: Place) -> None:
+    counts = FaultyStore(LocalStore())
+    grow(opened(place, counts), 12)
+    failed = 0
+    for number in range(1, counts.calls + 1):
+        verb, path = counts.trace[number - 1]
+        there = Place(place.path.parent / f"T{number}")
+        if verb in {"put_if_absent", "put_hint", "settle"} and "/log/" not in path:
+            faulty = FaultyStore(LocalStore(), [fail_before(number)])
+            grow(opened(there, faulty), 12)
+            faulty.check_delivered()
+            assert opened(there).facts().num_rows == 12
+            failed += 1
+    assert failed > 5
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_the_same_facts_come_from_segments_and_from_entries(place: Place) -> None:
+    """F26: at every age."""
+    writing = opened(place)
+    for count in range(1, 40):
+        grow(writing, 1)
+        fresh = opened(place)
+        assert retired_runs(fresh) == retired_runs(writing)
+        assert len(retired_runs(fresh)) == count
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_files_are_followed_the_same_from_any_age(place: Place) -> None:
+    sink = place.sink()
+    reader = opened(place)
+    for epoch in range(20):
+        mode = "overwrite" if epoch % 7 == 6 else "append"
+        with sink.begin(epoch, mode=mode) as txn:
+            txn.write({"id": [epoch]})
+        if epoch % 3 == 0:
+            reader.refresh()
+            assert list(reader.live()) == list(opened(place).live()) == list(sink.log.live())
+    assert rows_of(place.path) == [13, 14, 15, 16, 17, 18, 19]
+
+
+# -- expiry -------------------------------------------------------------------------------------------------
+
+
+def expire(found: Log, before: int) -> int:
+    return recovery.expire(found, before)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_stalled_writer_never_uses_an_expired_slot(place: Place) -> None:
+    """F25, I7."""
+    grow(opened(place), 6)
+    stalled = opened(place)
+    slot = stalled.state.version + 1
+    grow(opened(place), 20, "v")
+    used = entry_file(place.path, slot).read_bytes()
+    living = opened(place)
+    expire(living, living.state.version)
+    assert not entry_file(place.path, slot).exists()
+    written = stalled.append(claim_by("w"))
+    assert written is not None
+    assert written.version == living.refresh().version
+    assert opened(place).state == stalled.state
+    assert entry_file(place.path, slot).read_bytes() != used
+    # What it wrote below the boundary is read by nobody, and goes with the next expiry.
+    grow(opened(place), 9, "v")
+    expire(living, living.refresh().version)
+    assert not entry_file(place.path, slot).exists()
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_stalled_writer_learns_that_it_was_fenced_even_when_the_claim_has_expired(place: Place) -> None:
+    """F25, I10."""
+    stalled = place.sink()
+    txn = stalled.begin(1)
+    txn.write({"id": [1]})
+    newer = place.sink()
+    for epoch in range(1, 12):
+        with newer.begin(epoch) as other:
+            other.write({"id": [epoch]})
+    expire(newer.log, newer.log.state.version)
+    with pytest.raises(FencedError):
+        txn.commit()
+    assert rows_of(place.path) == list(range(1, 12))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_reader_that_slept_through_an_expiry_reloads(place: Place) -> None:
+    """F26."""
+    writing = opened(place)
+    grow(writing, 6)
+    reader = opened(place)
+    grow(writing, 20)
+    expire(writing, writing.state.version)
+    assert reader.refresh() == writing.state
+    assert retired_runs(reader) == retired_runs(writing)
+    with pytest.raises(InvalidRequestError, match="have expired"):
+        reader.entry(2)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_reader_has_the_full_list_whenever_segments_are_merged_and_expired(place: Place) -> None:
+    """F26: others merge and expire before each of the reader's calls."""
+    writing = opened(place)
+    grow(writing, 14)
+    for number in range(1, 30):
+        base = FaultyStore(LocalStore())
+        reader = opened(place, base)
+        known = reader.state.version
+
+        def others() -> None:
+            grow(writing, 9)
+            expire(writing, writing.state.version)
+
+        base.plan.append(delay(base.calls + number, others))
+        runs = retired_runs(reader)
+        if not base.delivered:
+            break
+        assert runs == retired_runs(writing)[: len(runs)]
+        assert len(runs) >= len(retired_runs(writing)) - 9 - (writing.state.version - known)
+    else:
+        pytest.fail("the reader never came to an end")
+    assert number > 2
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_log_whose_summaries_are_lost_and_whose_entries_expired_is_corrupt(place: Place) -> None:
+    """I13."""
+    writing = opened(place)
+    grow(writing, 20)
+    stalled = opened(place)
+    grow(writing, 9)
+    expire(writing, writing.state.version)
+    (place.path / layout.HEAD_PATH).unlink()
+    for file in (place.path / layout.STATE_DIRECTORY).iterdir():
+        file.unlink()
+    with pytest.raises(CorruptError, match="no summary tells what they followed"):
+        opened(place)
+    with pytest.raises(CorruptError, match="is gone or altered, and no later summary tells"):
+        stalled.append(claim_by("w"))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_reader_that_expiry_overtakes_again_and_again_still_has_the_full_list(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F26: each try finds its segments merged away."""
+    monkeypatch.setattr(log, "FACTS_TRIES", 2)
+    writing = opened(place)
+    grow(writing, 14)
+    reader = opened(place)
+    real = reader._all_facts
+    rounds: list[int] = []
+
+    def overtaken() -> object:
+        if len(rounds) < 2:
+            rounds.append(1)
+            grow(writing, 9)
+            expire(writing, writing.state.version)
+        return real()
+
+    monkeypatch.setattr(reader, "_all_facts", overtaken)
+    assert retired_runs(reader) == retired_runs(writing)
+    assert len(rounds) == 2

@@ -1,0 +1,209 @@
+"""Clearing up: orphans go, by the log and never by age; what a run may still name stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from place import Place, prepared
+from seen import names, rows_of, staging
+from txsink import layout, recovery, transaction
+from txsink.decision import Action
+from txsink.errors import CorruptError, FencedError
+from txsink.sink import open_sink
+from txsink.store.local import LocalStore
+from txsink.writer import Sink
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "T")
+
+
+def rows(*ids: int) -> dict[str, list[int]]:
+    return {"id": list(ids)}
+
+
+def staged_files(place: Place) -> list[str]:
+    root = staging(place.path)
+    return names(root) if root.exists() else []
+
+
+def kinds(place: Place) -> list[str]:
+    return [one.kind for one in place.table().history()][::-1]
+
+
+def commit(sink: Sink, *epochs: int) -> None:
+    for epoch in epochs:
+        with sink.begin(epoch) as txn:
+            txn.write(rows(epoch))
+
+
+def stage_only(sink: Sink, epoch: int) -> None:
+    """A worker staged a file, and its coordinator died."""
+    txn = sink.begin(epoch)
+    txn.stager().stage(rows(epoch))
+
+
+# -- sweep --------------------------------------------------------------------------------------------------
+
+
+def test_losing_attempts_are_swept_and_the_reported_one_is_published(place: Place) -> None:
+    """F16, S27."""
+    sink = place.sink()
+    txn = sink.begin(1)
+    stager = txn.stager()
+    stager.stage(rows(1))
+    txn.add(stager.stage(rows(1)))
+    txn.commit()
+    assert (rows_of(place.path), len(staged_files(place))) == ([1], 1)
+    swept = sink.sweep(dry_run=True)
+    assert [one.action for one in swept] == [Action.DROP_STAGED]
+    assert len(staged_files(place)) == 1
+    assert sink.sweep() == swept
+    assert (rows_of(place.path), staged_files(place), sink.sweep()) == ([1], [], [])
+
+
+def test_what_a_live_run_stages_is_not_swept(place: Place) -> None:
+    """I8, never by age."""
+    sink = place.sink()
+    txn = sink.begin(1)
+    txn.add(txn.stager().stage(rows(1)))
+    pending = prepared(sink, 0, rows(0))
+    assert [one.action for one in sink.sweep()] == [Action.KEEP] * 2
+    assert len(pending.files) == 1
+    txn.commit()
+    assert rows_of(place.path) == [0, 1]
+
+
+def test_a_run_that_never_claimed_is_retired_before_its_files_go_and_stays_fenced(place: Place) -> None:
+    """I10."""
+    place.write(0, rows(0))
+    slow = open_sink(LocalStore(), place.stamps, str(place.path), "w", {}, is_one_shot=True)
+    txn = slow.begin(1)
+    txn.add(txn.stager().stage(rows(1)))
+    sink = place.sink(recover=False)
+    assert staged_files(place) == []
+    assert "claim" in kinds(place)
+    assert place.table().history(1)[0].note == f"retires {slow.run}"
+    with pytest.raises(FencedError) as caught:
+        txn.commit()
+    assert "retired" in str(caught.value)
+    commit(sink, 1)
+    with pytest.raises(FencedError), slow.begin(2) as late:
+        late.write(rows(2))
+    assert rows_of(place.path) == [0, 1]
+
+
+def test_a_dry_run_retires_nobody_and_says_what_would_be_done(place: Place) -> None:
+    sink = place.sink()
+    slow = open_sink(LocalStore(), place.stamps, str(place.path), "w", {}, is_one_shot=True)
+    txn = slow.begin(1)
+    txn.add(txn.stager().stage(rows(1)))
+    before = names(place.path.parent)
+    listed = recovery.staged_names(sink.log.store, str(staging(place.path)))
+    assert [one.action for one in sink.sweep(dry_run=True)] == [Action.DROP_STAGED]
+    nobody = transaction.Run("", "", 0)
+    swept = recovery.sweep(sink.log, nobody, str(staging(place.path)), listed, dry_run=True)
+    assert [one.action for one in swept] == [Action.RETIRE]
+    assert names(place.path.parent) == before
+
+
+def test_unclaimed_files_of_another_writer_are_left_alone(place: Place) -> None:
+    """I15."""
+    sink = place.sink()
+    other = open_sink(LocalStore(), place.stamps, str(place.path), "v", {}, is_one_shot=True)
+    stage_only(other, 1)
+    listed = recovery.staged_names(sink.log.store, str(staging(place.path)))
+    swept = recovery.sweep(sink.log, sink.identity, str(staging(place.path)), listed)
+    assert [one.action for one in swept] == [Action.RETIRE]
+    assert len(staged_files(place)) == 1
+
+
+def test_a_fenced_run_sweeps_nothing(place: Place) -> None:
+    """I10: no delete after the claim that retired it."""
+    old = place.sink()
+    stage_only(old, 1)
+    place.sink("w", recover=False)
+    left = staged_files(place)
+    with pytest.raises(FencedError):
+        old.sweep()
+    assert staged_files(place) == left
+
+
+def test_a_staged_copy_of_a_committed_file_goes_and_the_only_copy_stays(place: Place) -> None:
+    """I6, I8."""
+    sink = place.sink()
+    prepare = prepared(sink, 1, rows(1))
+    (copy,) = staging(place.path).rglob("*.parquet")
+    data = copy.read_bytes()
+    sink.commit(1)
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_bytes(data)
+    assert [one.action for one in sink.sweep()] == [Action.DROP_STAGED]
+    assert rows_of(place.path) == [1]
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_bytes(data)
+    target = place.path / prepare.files[0].path
+    for damage in (target.unlink, lambda: target.write_bytes(b"other")):
+        damage()
+        with pytest.raises(CorruptError, match="may be the only copy"):
+            sink.sweep()
+        assert copy.read_bytes() == data
+
+
+def test_files_txsink_did_not_make_are_left_alone(place: Place) -> None:
+    sink = place.sink()
+    for name in ("notes.txt", "w/notes.txt", f"w/{sink.run}/x.parquet", "w/r/part-1-0-zz.parquet"):
+        path = staging(place.path) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"mine")
+    assert sink.sweep() == []
+    place.sink().close()
+    assert len(staged_files(place)) == 4
+
+
+def test_half_made_log_objects_are_deleted_and_nothing_else(place: Place) -> None:
+    place.write(1, rows(1))
+    before = names(place.path)
+    for directory in ("_txsink", "_txsink/log", "_txsink/state", "_txsink/files"):
+        half = place.path / layout.temporary_path(f"{directory}/x", "ab")
+        half.parent.mkdir(exist_ok=True)
+        half.write_bytes(b"half")
+    log = place.table().log
+    planned = recovery.temporaries(log, dry_run=True)
+    assert len(planned) == 4
+    assert len(names(place.path)) == len(before) + 4
+    assert recovery.temporaries(log) == planned
+    assert (names(place.path), recovery.temporaries(log)) == (before, [])
+
+
+# -- forget -------------------------------------------------------------------------------------------------
+
+
+def test_an_abort_of_what_was_never_prepared_keeps_what_another_entry_names(place: Place) -> None:
+    """I8: the log is asked first."""
+    sink = place.sink()
+    txn = sink.begin(1)
+    txn.write(rows(1))
+    prepare = prepared(sink, 0, rows(0))
+    txn.abort()
+    assert [name.rpartition("/")[2] for name in staged_files(place)] == [prepare.files[0].path]
+    sink.commit(0)
+    assert rows_of(place.path) == [0]
+
+
+def test_a_run_that_was_retired_forgets_nothing(place: Place) -> None:
+    """I10."""
+    old = place.sink()
+    txn = old.begin(1)
+    txn.add(txn.stager().stage(rows(1)))
+    new = place.sink(recover=False)
+    file = staging(place.path) / "w" / old.run / "part-1-0-abcd.parquet"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"x")
+    txn.abort()
+    assert file.exists()
+    new.sweep()
+    assert not file.exists()
