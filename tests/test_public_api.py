@@ -88,7 +88,9 @@ def test_a_life_cycle_calls_a_target_as_flink_does() -> None:
 
 
 def test_a_path_may_be_text_or_a_path_object(tmp_path: Path) -> None:
-    for number, path in enumerate((tmp_path / "t", str(tmp_path / "t"), (tmp_path / "t").as_uri())):
+    table = tmp_path / "t"
+    paths: tuple[str | Path, ...] = (table, str(table), table.as_uri())
+    for number, path in enumerate(paths):
         txsink.write(path, {"id": [number]}, writer="w", epoch=number)
         with txsink.open_writer(path, "w") as sink:
             assert sink.last_epoch == number
