@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
@@ -40,7 +40,7 @@ def stamps_of(life: int) -> Stamps:
     return Stamps(lambda: next(times), lambda: f"{life:04x}{next(ids):06x}", lambda _: None)
 
 
-@lru_cache(maxsize=None)
+@cache
 def rows_table(rows: tuple[int, ...]) -> pa.Table:
     """The rows of an epoch as data."""
     return pa.table({"id": pa.array(rows, pa.int64()), "day": [day_of(row) for row in rows]})

@@ -1,6 +1,6 @@
 """A producer that is killed: writes ten orders an epoch until 90 epochs are committed, and says what it did.
 
-    python killed.py TABLE CALL      kill -9 of itself at its store call number CALL, counted over all verbs (0: never)
+python killed.py TABLE CALL      kill -9 of itself at its store call number CALL, counted over all verbs (0: never)
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import signal
 import sys
 
 from faults import FaultyStore, delay
-
 from txsink.sink import open_sink, stamps
 from txsink.store.local import LocalStore
 

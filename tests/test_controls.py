@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, cast
 
@@ -18,7 +16,7 @@ import pytest
 
 import crash_races
 from broken import Swap, rewrite
-from crash import Explorer, Moment, images, judge
+from crash import Explorer, Moment, judge
 from crash_check import ROOT, STAGING, Violation
 from crash_races import ACTS, BOTH, NOT_EXPIRED, Act
 from crash_scenarios import SCENARIOS, setting
@@ -423,5 +421,5 @@ def test_the_proof_reports_what_is_broken(name: str, monkeypatch: pytest.MonkeyP
         rewrite(monkeypatch, target, *swaps)
     with pytest.raises(Violation) as found:
         chosen.search()
-    print(name, '=>', found.value)
+    print(name, "=>", found.value)
     assert re.match(chosen.kinds, found.value.kind), found.value

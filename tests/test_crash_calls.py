@@ -6,18 +6,18 @@ the checker of the power cuts judges. What other runs may do in between stands i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 
 from crash import Moment, judge
-from crash_check import ROOT, STAGING, Book, Violation, book_of
+from crash_check import Book, book_of
 from crash_scenarios import SCENARIOS, Scenario, setting
-from crash_world import Program, World
+from crash_world import World
 from faults import Fault, FaultyStore, crash_after, crash_before, fail_before, lose_answer, lose_request
 from simdisk import Crash, SimDisk
-from txsink.errors import CorruptError, FencedError, OutcomeUnknownError, TxsinkError, UnavailableError
+from txsink.errors import TxsinkError
 from txsink.store import Store
 
 READS = {"resolve", "read", "tail", "list", "same_place"}

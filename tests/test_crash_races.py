@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from crash import judge, Moment
+from crash import Moment, judge
 from crash_check import book_of
 from crash_races import (
     ACTS,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from killed import EPOCHS, ROWS
 
 import txsink
+from killed import EPOCHS, ROWS
 from txsink.layout import default_staging_root
 
 PRODUCER = Path(__file__).with_name("killed.py")

@@ -29,7 +29,9 @@ from txsink.writer import Sink
 
 __all__ = ["small_blocks"]
 
-DAYS = ("a", "b", "c")
+WRITERS = st.sampled_from("vw")
+DAYS = st.lists(st.sampled_from("abc"), max_size=2)
+MODES = st.sampled_from(["append", "append", "append", "overwrite", "overwrite-partitions"])
 
 
 def write(sink: Sink, epoch: int, *ids: int, **options: Any) -> Transaction:
@@ -143,12 +145,26 @@ class TableMachine(RuleBasedStateMachine):
 
     # -- the verbs of the live run --------------------------------------------------------------------------
 
-    @rule(writer=st.sampled_from("vw"), ahead=st.integers(1, 2), days=st.lists(st.sampled_from(DAYS), max_size=3),
-          mode=st.sampled_from(["append", "append", "overwrite", "overwrite-partitions"]))  # fmt: skip
+    @rule(writer=WRITERS, ahead=st.integers(1, 2), days=DAYS, mode=MODES)
     def begin(self, writer: str, ahead: int, days: list[str], mode: str) -> None:
-        """An epoch beyond all that is committed or prepared."""
-        epoch = max([self.known[writer].last, *(one.epoch for one in self.waiting(writer))]) + ahead
-        self.runs[writer].open.append(self.begun(self.runs[writer], epoch, days, mode))
+        """An epoch beyond all that is committed or prepared, to be gone on with."""
+        self.runs[writer].open.append(self.begun(self.runs[writer], self.next_epoch(writer) + ahead - 1, days, mode))
+
+    @rule(writer=WRITERS, days=DAYS, mode=MODES, verb=st.sampled_from(["prepare", "commit"]))
+    def write(self, writer: str, days: list[str], mode: str, verb: str) -> None:
+        """The next epoch, prepared or committed at once."""
+        self.finish(writer, *self.begun(self.runs[writer], self.next_epoch(writer), days, mode), verb)
+
+    @rule(writer=WRITERS, count=st.integers(3, 8), is_expired=st.booleans())
+    def grow_old(self, writer: str, count: int, is_expired: bool) -> None:
+        """Epochs without rows, and perhaps an expiry of all that can go: other runs sleep through it."""
+        for _ in range(count):
+            self.finish(writer, *self.begun(self.runs[writer], self.next_epoch(writer), [], "append"), "commit")
+        if is_expired:
+            self.expire(100)
+
+    def next_epoch(self, writer: str) -> int:
+        return 1 + max([self.known[writer].last, *(one.epoch for one in self.waiting(writer))])
 
     def begun(self, run: Run, epoch: int, days: list[str], mode: str) -> tuple[Transaction, dict[int, str]]:
         rows = {next(self.ids): day for day in days}
@@ -162,13 +178,14 @@ class TableMachine(RuleBasedStateMachine):
             txn.write({"id": [row], "day": [day]})
         return txn, rows
 
-    @rule(writer=st.sampled_from("vw"), index=st.integers(0, 3), verb=st.sampled_from(["prepare", "commit", "abort"]))
+    @rule(writer=WRITERS, index=st.integers(0, 3), verb=st.sampled_from(["prepare", "commit", "abort"]))
     def go_on(self, writer: str, index: int, verb: str) -> None:
         """Prepare, commit or abort one of the open transactions."""
         run = self.runs[writer]
-        if not run.open:
-            return
-        txn, rows = run.open.pop(index % len(run.open))
+        if run.open:
+            self.finish(writer, *run.open.pop(index % len(run.open)), verb)
+
+    def finish(self, writer: str, txn: Transaction, rows: dict[int, str], verb: str) -> None:
         if verb == "abort":
             txn.abort()
             assert txn.outcome == "aborted"
@@ -199,28 +216,29 @@ class TableMachine(RuleBasedStateMachine):
         others = any(one.doomed for one in self.pending if one.writer != writer)
         return ConflictError if txn._mode != "append" and others else None
 
-    @rule(writer=st.sampled_from("vw"), epoch=st.integers(0, 12))
-    def commit_late(self, writer: str, epoch: int) -> None:
+    @rule(writer=WRITERS, ahead=st.integers(-1, 3))
+    def commit_late(self, writer: str, ahead: int) -> None:
         """A notice that names an epoch, as a coordinator sends it."""
-        sink = self.runs[writer].sink
+        sink, epoch = self.runs[writer].sink, max(0, self.known[writer].last + ahead)
         if not self.commit_up_to(writer, epoch) and epoch > self.known[writer].last:
             with pytest.raises(InvalidRequestError):
                 sink.commit(epoch)
         else:
             sink.commit(epoch)
 
-    @rule(writer=st.sampled_from("vw"), index=st.integers(0, 2))
+    @rule(writer=WRITERS, index=st.integers(0, 2))
     def abort_prepared(self, writer: str, index: int) -> None:
         waiting = self.waiting(writer)
         epoch = waiting[index % len(waiting)].epoch if waiting else 99
         self.runs[writer].sink.abort(epoch)
         self.pending = [one for one in self.pending if (one.writer, one.epoch) != (writer, epoch)]
 
-    @rule(writer=st.sampled_from("vw"), epoch=st.integers(0, 8), days=st.lists(st.sampled_from(DAYS), max_size=2))
-    def replay(self, writer: str, epoch: int, days: list[str]) -> None:
+    @rule(writer=WRITERS, back=st.integers(0, 4), days=DAYS)
+    def replay(self, writer: str, back: int, days: list[str]) -> None:
         """An epoch at or below the last one, again: nothing is written, or it is refused because it was skipped."""
         known = self.known[writer]
-        if epoch > known.last:
+        epoch = known.last - back
+        if epoch < 0:
             return
         if epoch not in known.committed:
             with pytest.raises(InvalidRequestError, match="never committed"):
@@ -231,10 +249,11 @@ class TableMachine(RuleBasedStateMachine):
 
     # -- recovery -------------------------------------------------------------------------------------------
 
-    @rule(writer=st.sampled_from("vw"), up_to=st.none() | st.integers(0, 8),
+    @rule(writer=WRITERS, ahead=st.none() | st.integers(-4, 2),
           on_newer=st.sampled_from(["fail", "skip", "rewind"]))  # fmt: skip
-    def recover(self, writer: str, up_to: int | None, on_newer: str) -> None:
+    def recover(self, writer: str, ahead: int | None, on_newer: str) -> None:
         sink, known = self.runs[writer].sink, self.known[writer]
+        up_to = None if ahead is None else max(0, known.last + ahead)
         above = up_to is not None and known.last > up_to
         if above and on_newer == "fail":
             with pytest.raises(ConflictError, match="on_newer"):
@@ -249,9 +268,16 @@ class TableMachine(RuleBasedStateMachine):
                 sink.recover(up_to, on_newer)
             return
         rewound = known.last if above and on_newer == "rewind" else None
+        try:
+            done = sink.recover(up_to, on_newer)
+        except InvalidRequestError as error:
+            # What the epoch's metadata was nobody can tell any more, so nobody could resume from it.
+            if rewound is None or "has expired" not in error.found:
+                raise
+            return
+        assert done == (committed, aborted, rewound)
         if rewound is not None:
             self.take_back(writer, limit)
-        assert sink.recover(up_to, on_newer) == (committed, aborted, rewound)
 
     def rewind_refusal(self, writer: str, epoch: int) -> type[Exception] | None:
         committed = self.known[writer].committed
@@ -266,19 +292,19 @@ class TableMachine(RuleBasedStateMachine):
             for row in committed.pop(later)[0]:
                 self.live.pop(row, None)
 
-    @rule(writer=st.sampled_from("vw"), dry_run=st.booleans())
+    @rule(writer=WRITERS, dry_run=st.booleans())
     def sweep(self, writer: str, dry_run: bool) -> None:
         self.runs[writer].sink.sweep(dry_run=dry_run)
 
-    @rule(writer=st.sampled_from("vw"), share=st.integers(50, 100))
-    def expire(self, writer: str, share: int) -> None:
+    @rule(share=st.integers(50, 100))
+    def expire(self, share: int) -> None:
         found = self.site.log()
         head = found.load().version
         boundary = recovery.expire(found, head * share // 100)
         assert boundary <= head
         assert all(boundary <= one.version for one in self.site.table().pending())
 
-    @rule(writer=st.sampled_from("vw"), recovers=st.booleans(), is_closed=st.booleans())
+    @rule(writer=WRITERS, recovers=st.booleans(), is_closed=st.booleans())
     def reopen(self, writer: str, recovers: bool, is_closed: bool) -> None:
         """A newer run: the one before goes, or goes on as a zombie."""
         if is_closed:
@@ -289,7 +315,7 @@ class TableMachine(RuleBasedStateMachine):
         if recovers:
             self.commit_up_to(writer, 1 << 62)
 
-    @rule(writer=st.sampled_from("vw"), days=st.lists(st.sampled_from(DAYS), min_size=1, max_size=2))
+    @rule(writer=WRITERS, days=DAYS)
     def write_in_one_call(self, writer: str, days: list[str]) -> None:
         """`txsink.write`: a run of its own, that claims with its prepare entry when it can."""
         self.zombies.append((writer, self.runs[writer]))
@@ -303,7 +329,7 @@ class TableMachine(RuleBasedStateMachine):
     # -- runs that were fenced ------------------------------------------------------------------------------
 
     @precondition(lambda self: self.zombies)
-    @rule(index=st.integers(0, 5), ahead=st.integers(-2, 3), days=st.lists(st.sampled_from(DAYS), max_size=2),
+    @rule(index=st.integers(0, 5), ahead=st.integers(-2, 3), days=DAYS,
           mode=st.sampled_from(["append", "overwrite"]), keep=st.booleans())  # fmt: skip
     def zombie_writes(self, index: int, ahead: int, days: list[str], mode: str, keep: bool) -> None:
         """It begins an epoch: old news is a no-op, the rest is fenced at prepare."""
@@ -434,6 +460,19 @@ def test_no_rewind_goes_to_an_epoch_that_was_taken_back() -> None:
         sink.recover(2, "rewind")
     assert sink.last_epoch == 3
     assert site.rows() == [0, 1, 30]
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_rewind_to_an_epoch_whose_metadata_has_expired_is_refused_and_says_so() -> None:
+    site = SimTable()
+    sink = site.open()
+    for epoch in range(20):
+        write(sink, epoch, epoch)
+    recovery.expire(sink.log, sink.log.state.version)
+    with pytest.raises(InvalidRequestError, match="rewind 'w' to epoch 2: its metadata, to resume from, has expired"):
+        sink.recover(2, "rewind")
+    assert sink.recover(18, "rewind").rewound_from == 19
+    assert site.rows() == list(range(19))
 
 
 def test_a_rewind_across_a_rewind_is_a_rewind() -> None:

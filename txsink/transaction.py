@@ -322,6 +322,12 @@ def _commit_to_rewind_to(log: Log, writer: str, epoch: int) -> int:
     commit = log.commit_of(writer, epoch)
     if commit is None or commit.prepared is None:
         raise InvalidRequestError(what, "that epoch was never committed, or was taken back", "Name a committed epoch")
+    if commit.prepared < log.state.boundary:
+        raise InvalidRequestError(
+            what,
+            f"its metadata, to resume from, has expired: entries below {log.state.boundary} are gone",
+            "Name a later epoch, or choose `skip`",
+        )
     for fact in log.replacements(writer):
         if (fact.epoch or 0) > epoch and fact.version > commit.version:
             raise ConflictError(
