@@ -132,7 +132,7 @@ def test_modes_that_do_not_exist_are_refused(place: Place) -> None:
 @pytest.fixture
 def four(place: Place) -> Sink:
     """A writer with epochs 1 to 4 committed, and another one with one."""
-    place.write(1, rows(100), writer="other")
+    place.write(9, rows(100), writer="other")
     sink = place.sink()
     for epoch in (1, 2, 3, 4):
         with sink.begin(epoch, metadata={"at": epoch}) as txn:

@@ -67,6 +67,21 @@ def test_a_newer_run_fences_the_older_one_for_ever(place: Place) -> None:
     assert rows_of(place.path) == [1, 22]
 
 
+def test_a_fenced_run_whose_files_are_gone_hears_that_it_is_fenced_and_not_that_they_are_lost(place: Place) -> None:
+    """I10."""
+    old = place.sink()
+    dropped, staged = old.begin(1), old.begin(2)
+    for epoch, txn in ((1, dropped), (2, staged)):
+        txn.write(rows(epoch))
+    dropped.prepare()
+    staged.add(staged.stager().stage(rows(3)))
+    place.sink(recover=False).recover(up_to=0)
+    for txn in (dropped, staged):
+        with pytest.raises(FencedError):
+            txn.commit()
+    assert rows_of(place.path) == []
+
+
 def test_a_run_id_of_ones_own_that_was_fenced_stays_fenced_after_reopening(place: Place) -> None:
     """I10."""
     place.sink(run="r1").close()

@@ -230,6 +230,21 @@ def standing(log: Log, state: State, run: Run) -> tuple[bool, int]:
     )
 
 
+def is_committed(log: Log, writer: str, epoch: int, what: str) -> bool:
+    """Whether the epoch is committed; an epoch that was skipped is refused, or its rows would be lost silently."""
+    last = log.state.last_epoch(writer)
+    if last is None or epoch > last:
+        return False
+    if epoch < last and log.commit_of(writer, epoch) is None:
+        raise InvalidRequestError(
+            what,
+            f"it was never committed, or was taken back, yet epoch {last} is",
+            "Epochs of a writer grow: use a larger one, or a writer name of its own for the back-fill",
+            last_epoch=last,
+        )
+    return True
+
+
 def hold(state: State, run: Run) -> None:
     """Remember that the run has claimed."""
     known = state.writers.get(run.writer)
@@ -265,8 +280,7 @@ def _resolving(
 
 def _is_prepared(log: Log, state: State, run: Run, epoch: int, files: tuple[DataFile, ...]) -> bool:
     """Whether nothing is to be appended: the epoch is committed, or these very files are prepared."""
-    last = state.last_epoch(run.writer)
-    if last is not None and epoch <= last:
+    if is_committed(log, run.writer, epoch, f"prepare epoch {epoch} of {run.writer!r}"):
         return True
     for pending in state.pending_of(run.writer):
         if pending.epoch == epoch and log.prepare_entry(pending.prepared).files == files:

@@ -174,16 +174,8 @@ class Sink:
             raise InvalidRequestError(what, "the writer is closed", "Open it again")
 
     def _is_committed(self, what: str, epoch: int) -> bool:
-        last = self.last_epoch
-        if last is None or epoch > last:
+        if not transaction.is_committed(self.log, self.identity.writer, epoch, what):
             return False
-        if epoch < last and self.log.commit_of(self.identity.writer, epoch) is None:
-            raise InvalidRequestError(
-                what,
-                f"it was never committed, or was taken back, yet epoch {last} is",
-                "Epochs of a writer grow: use a larger one, or a writer name of its own for the back-fill",
-                last_epoch=last,
-            )
         # ORDER: entries read durable before the answer, else a power cut takes back a commit that another
         # process had not synced yet (I3).
         self.log.settle()
