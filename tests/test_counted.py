@@ -260,3 +260,10 @@ def test_opening_makes_as_few_calls_at_any_age(bench: Bench) -> None:
 def test_opening_syncs_only_its_claim(bench: Bench) -> None:
     bench.grow(600)
     assert set(bench.syncs_of(lambda: bench.open().close())) == {"log"}
+
+
+def test_opening_again_and_again_without_a_commit_makes_the_next_opening_no_longer(bench: Bench) -> None:
+    def reads() -> int:
+        return sum(verb == "read" for verb, _ in bench.calls_of(lambda: bench.open().close()))
+
+    assert max(reads() for _ in range(5 * HINT_EVERY)) <= HINT_EVERY + 5

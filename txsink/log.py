@@ -219,16 +219,24 @@ class Log:
 
     def maintain(self) -> None:
         """Write what makes reading cheap: segments, summary, hint. Nothing depends on its success."""
-        if self._due is None and self.state.version - self._hinted < HINT_EVERY:
-            return
-        with suppress(TxsinkError):
-            # ORDER: entries read durable before what is derived from them, else a power cut takes an entry back
-            # and its facts stay (I1).
-            self.settle()
-            if self._due is not None:
+        if self._due is not None:
+            with suppress(TxsinkError):
+                # ORDER: entries read durable before segments that repeat them, else a power cut takes an entry back
+                # and its facts stay (I1).
+                self.settle()
                 self.summarise(self._due)
-            self._write_hint()
-            self._due = None
+                self._due = None
+        self.hint()
+
+    def hint(self) -> None:
+        """Write the newest state down, unless a recent one is."""
+        if self.state.version - self._hinted >= HINT_EVERY:
+            with suppress(TxsinkError):
+                # ORDER: entries read durable before the hint that counts on them, else a power cut leaves a hint at
+                # an entry that never was (I13).
+                self.settle()
+                self.store.put_hint(self._at(layout.HEAD_PATH), encode(self.state), self.stamps.new_id())
+                self._hinted = self.state.version
 
     def summarise(self, state: State) -> None:
         """Make the segments below `state` and then the summary that counts on them."""
@@ -308,10 +316,6 @@ class Log:
             )
         self._start_from(known)
         self.refresh()
-
-    def _write_hint(self) -> None:
-        self.store.put_hint(self._at(layout.HEAD_PATH), encode(self.state), self.stamps.new_id())
-        self._hinted = self.state.version
 
     def _facts_of(self, first: int, last: int) -> list[Fact]:
         rows: list[Fact] = []

@@ -113,6 +113,8 @@ def open_sink(
                 f"{staging_root}/{layout.run_directory(writer, former)}",
                 f"{staging_root}/{layout.writer_directory(writer)}",
             )
+        # A writer that starts again and again without a commit must not leave a longer way to each next start.
+        log.hint()
     return sink
 
 
