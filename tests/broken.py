@@ -28,5 +28,9 @@ def rewrite(patch: pytest.MonkeyPatch, target: object, *swaps: Swap) -> None:
             raise AssertionError(message)
         source = source.replace(before, after)
     names: dict[str, object] = {}
-    exec(compile(f"from __future__ import annotations\n{source}", function.__code__.co_filename, "exec"), function.__globals__, names)
+    exec(
+        compile(f"from __future__ import annotations\n{source}", function.__code__.co_filename, "exec"),
+        function.__globals__,
+        names,
+    )
     patch.setattr(function, "__code__", cast("FunctionType", names[function.__name__]).__code__)

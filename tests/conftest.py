@@ -10,3 +10,12 @@ pytest.register_assert_rewrite("contract_store", "contract_publish")
 
 settings.register_profile("txsink", derandomize=True, deadline=None, database=None)
 settings.load_profile("txsink")
+
+# They run the same lines thousands of times; other tests take every branch, and these run three times as fast alone.
+WITHOUT_COVERAGE = ("test_crash_", "test_controls", "test_kill", "test_model", "test_two_phase", "test_simdisk")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name.startswith(WITHOUT_COVERAGE):
+            item.add_marker(pytest.mark.no_cover)

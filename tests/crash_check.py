@@ -15,13 +15,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from txsink import entry as entries
-from txsink import layout
+from txsink import layout, segment
+from txsink import state as states
 from txsink.entry import Abort, AnyEntry, Claim, Commit, Create, DataFile, Maintenance, Prepare, WriterEntry
 from txsink.errors import TxsinkError
 
@@ -84,6 +85,7 @@ class Book:
     """The log replayed by a model that knows only rows."""
 
     log: list[AnyEntry] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
     boundary: int = 0
     visible: dict[Row, str] = field(default_factory=dict)
     waiting: dict[int, Waiting] = field(default_factory=dict)
@@ -113,6 +115,7 @@ def book_of(files: Files, truth: Truth, last: int | None = None) -> Book:
         previous = entries.digest(data)
         _take(book, entry, truth)
         book.log.append(entry)
+        book.digests.append(previous)
     return book
 
 
@@ -264,6 +267,7 @@ def check_wounded(files: Files, truth: Truth) -> Book:
     book = book_of(files, truth)
     _check_told(book, truth)
     _check_files(book, files)
+    _check_derived(book, files)
     seen = directory_ids(files)
     if twice := [row for row, count in seen.items() if count > 1]:
         raise Violation("I1 seen twice", f"a directory reader sees {twice} twice")
@@ -350,6 +354,44 @@ def _check_files(book: Book, files: Files) -> None:
             found = [files.get(f"{directory}/{file.path}"), files.get(f"{ROOT}/{file.path}")]
             if not any(data is not None and _is_same(data, file) for data in found):
                 raise Violation("I8 pending file", f"{file.path} is neither staged nor published as recorded")
+
+
+def _check_derived(book: Book, files: Files) -> None:
+    """Segments and summaries say what the entries say that are there: none was made of an entry that got lost."""
+    for directory in (layout.SEGMENT_DIRECTORY, layout.STATE_DIRECTORY):
+        start = f"{ROOT}/{directory}/"
+        for name, data in ((path[len(start) :], data) for path, data in files.items() if path.startswith(start)):
+            pair = layout.parse_segment(name)
+            last = layout.parse_version(name) if pair is None else pair[1]
+            if last is None:
+                continue
+            if last >= len(book.log):
+                raise Violation("I7 made of a lost entry", name)
+            if pair is None:
+                state = states.decode(data)
+                is_true = state is not None and state.digest == book.digests[last]
+            else:
+                is_true = _says(data, book.digests[last]) or _is_said(data, book, *pair)
+            if not is_true:
+                raise Violation("I7 made of a lost entry", f"{name} does not say what the entries say")
+
+
+_said: set[tuple[bytes, str]] = set()  # segments that were found true, with the digest of their last entry
+
+
+def _says(data: bytes, digest: str) -> bool:
+    return (data, digest) in _said
+
+
+def _is_said(data: bytes, book: Book, first: int, last: int) -> bool:
+    expected = []
+    for entry in book.log[first : last + 1]:
+        prepare = book.log[entry.prepared] if isinstance(entry, Commit | Abort) else None
+        expected += segment.facts(entry, cast("Prepare | None", prepare))
+    is_true = segment.rows_of(segment.decode(data, "")) == expected
+    if is_true:
+        _said.add((data, book.digests[last]))
+    return is_true
 
 
 def _check_file(files: Files, file: DataFile, kind: str) -> None:

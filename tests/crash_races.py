@@ -16,11 +16,12 @@ from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 from crash import Moment, Mortal, images, moments
+from crash_check import Violation, check_wounded
 from crash_scenarios import Scenario, expire
 from crash_world import Program, World
 from faults import FaultyStore, delay
 from simdisk import Crash, SimDisk
-from txsink.errors import ConflictError, FencedError, InvalidRequestError
+from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError
 from txsink.store.local import LocalStore
 
 BOTH = Scenario("race", lambda _: None, ("w", "v", "u"), is_small=True, expires=True)
@@ -97,7 +98,9 @@ ACTS: dict[str, Act] = {
     "open": Act(leftovers, {}, lambda world, _: world.open()),
     "open an overwrite": Act(a_pending_overwrite, {}, lambda world, _: world.open()),
     "write once": Act(another_writer, {"is_one_shot": True}, lambda _, program: program.commit(0, (300, 301))),
-    "write once, after a crash": Act(staged_by_nobody_known, {"is_one_shot": True}, lambda _, program: program.commit(0, (300, 301))),
+    "write once, after a crash": Act(
+        staged_by_nobody_known, {"is_one_shot": True}, lambda _, program: program.commit(0, (300, 301))
+    ),
     "restore": Act(leftovers, {"recover": False}, lambda _, program: program.recover(1, "skip")),
     "rewind": Act(two_epochs, {"recover": False}, lambda _, program: program.recover(0, "rewind")),
     "sweep": Act(leftovers, {}, lambda _, program: program.sink.sweep()),
@@ -166,8 +169,12 @@ def races(chosen: Act, rival: Callable[[World], None]) -> Iterator[World]:
 
         store.plan.append(delay(store.calls + call, interrupt))
         # InvalidRequestError: what it was to rewind to has expired.
-        with suppress(FencedError, ConflictError, InvalidRequestError):
-            chosen.act(world, program)
+        try:
+            with suppress(FencedError, ConflictError, InvalidRequestError):
+                chosen.act(world, program)
+        except CorruptError as error:
+            check_wounded(world.disk.files(), world.truth)
+            raise Violation("I6 damage was found", str(error)) from error
         if not store.delivered:
             return
         yield world
@@ -205,15 +212,9 @@ def survivor_replays(world: World, _: Program) -> None:
 SURVIVORS = [survivor_recovers, survivor_gets_a_late_notice, survivor_commits, survivor_expires, survivor_replays]
 
 
-def two_commits(_: World, program: Program) -> None:
-    for epoch in (0, 1):
-        program.commit(epoch)
-
-
-def survivals(
-    act: Callable[[World, Program], None], dying: Callable[[World, Program], None] = two_commits
-) -> Iterator[Moment]:
-    """What is left when `w` died at each system call of its last work, `v` acted, and then the power went."""
+def survivals(act: Callable[[World, Program], None]) -> Iterator[Moment]:
+    """What is left when `w` died at each system call of its first epoch, `v` acted, and meanwhile the power went."""
+    seen = set()
     for call in itertools.count(1):
         world = World(SimDisk())
         survivor = world.open("v")
@@ -224,11 +225,13 @@ def survivals(
         first = world.open(is_one_shot=True)
         mortal.calls_left = call
         with suppress(Crash):
-            dying(world, first)
+            first.commit(0)
         world.wrap = ours
-        # The power goes while the other one acts, or after it.
         for at, moment in enumerate(moments(world, lambda world: act(world, survivor))):  # noqa: B023 -- called at once
             for image in images(moment, f"survivor-{call}-{at}", 1):
-                yield Moment(image, moment.truth)
+                mark = (image.fingerprint(), frozenset(moment.truth.told))
+                if mark not in seen:
+                    yield Moment(image, moment.truth)
+                seen.add(mark)
         if mortal.calls_left:
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, cast
 
@@ -290,7 +291,7 @@ VARIANTS: dict[str, Variant] = {
         "self.store.settle([target for _, target in published])",
         "pass",
         crashes("append_two_partitions", quota=CRASH_STATES_MAX),
-        "I6|I1|I3",
+        "I1|I3|I6|I8",
     ),
     "old names durably gone before new files come": variant(
         publish.RenamePublisher.replace,
@@ -364,9 +365,6 @@ VARIANTS: dict[str, Variant] = {
     "entries read durable before the answer": variant(
         writer.Sink._is_committed, "    self.log.settle()\n", "", survival(crash_races.survivor_replays), "I3"
     ),
-    "entries read durable before acting on them": variant(
-        recovery.recover, "    log.settle()\n", "", crashes("append_one_epoch", quota=CRASH_STATES_MAX), "I1"
-    ),
     "staged listed before the log is read, else an entry that lands": Variant(
         [
             (
@@ -393,9 +391,6 @@ VARIANTS: dict[str, Variant] = {
         crashes("expire_what_is_old"),
         "I8|I13",
     ),
-    "entries read durable before segments replace them": variant(
-        recovery._expire_below, "    log.settle()\n", "", survival(crash_races.survivor_expires), "I1"
-    ),
     "segments and summary durable before the entries": variant(
         recovery._expire_below,
         "    log.store.settle([",
@@ -411,6 +406,30 @@ VARIANTS: dict[str, Variant] = {
         "I1|I3|I7",
     ),
 }
+
+
+# Comments whose swap is caught by a test of its own module.
+ELSEWHERE = {
+    "attempt durable before the first row is staged": (
+        "test_two_phase.py",
+        "test_at_most_once_never_writes_an_epoch_that_was_begun_before",
+    ),
+}
+
+
+def orders() -> list[str]:
+    """Every `# ORDER:` comment of the engine, without its mark."""
+    engine = Path(__file__).parents[1] / "txsink"
+    lines = (line for path in sorted(engine.rglob("*.py")) for line in path.read_text(encoding="utf-8").splitlines())
+    return [line.partition("# ORDER: ")[2] for line in lines if "# ORDER: " in line]
+
+
+def test_every_order_that_the_engine_keeps_has_a_variant_that_breaks_it() -> None:
+    known = [*VARIANTS, *ELSEWHERE]
+    for text in orders():
+        assert sum(text.startswith(name) for name in known) == 1, text
+    for file, name in ELSEWHERE.values():
+        assert f"def {name}(" in Path(__file__).with_name(file).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", VARIANTS)

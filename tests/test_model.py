@@ -418,6 +418,37 @@ def test_what_one_stalled_writer_left_in_an_expired_slot_never_fools_another() -
 
 
 @pytest.mark.usefixtures("small_blocks")
+def test_what_two_stalled_writers_left_in_expired_slots_is_no_damage() -> None:
+    """I7: the second entry does not follow the first, and neither is one of the log."""
+    site = SimTable()
+    one, two = site.open("one"), site.open("two")
+    one.recover()
+    three = site.open("three")
+    assert (one.log.state.version, two.log.state.version, three.log.state.version) == (2, 2, 3)
+    living = site.open("living")
+    for epoch in range(20):
+        write(living, epoch, 100 + epoch)
+    assert recovery.expire(living.log, living.log.state.version) > 5
+    write(one, 0, 1)
+    write(three, 0, 3)
+    write(two, 0, 2)
+    assert site.rows() == [1, 2, 3, *range(100, 120)]
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_an_overwrite_by_a_writer_that_slept_through_an_expiry_replaces_what_is_there_now() -> None:
+    """I1: looking for the files to replace moved the log on, under the entry that was being made."""
+    site = SimTable()
+    sleeper, living = site.open("sleeper"), site.open("living")
+    sleeper.recover()
+    for epoch in range(20):
+        write(living, epoch, 100 + epoch)
+    recovery.expire(living.log, living.log.state.version)
+    write(sleeper, 0, 1, mode="overwrite")
+    assert site.rows() == [1]
+
+
+@pytest.mark.usefixtures("small_blocks")
 def test_two_stalled_creators_of_a_table_that_has_expired_entries_join_it() -> None:
     """I7: slot 0 is free again, and no entry stands before it."""
     site = SimTable()

@@ -201,7 +201,7 @@ def abort(path: str, writer: str, epoch: int, *, yes: bool) -> Report:
 def sweep(path: str, writer: str | None, *, yes: bool) -> Report:
     """Delete what nobody can name any more: orphans among staged files, half-made log objects."""
     table = open_table(path)
-    # ORDER: staged listed before the log is read, else a file staged and prepared in between counts as an orphan (I8).
+    # Listed before `sweep` reads the log once more.
     names = recovery.staged_names(table.log.store, table.staging_root, writer)
     table.refresh()
     # Asked on behalf of no writer, a dry run tells the runs that are to be retired from those that were.

@@ -74,12 +74,18 @@ class Log:
     def refresh(self) -> State:
         """The newest state, by way of the entries appended since."""
         before = self.state
-        while (found := self.slots.read(self.state.version + 1)) is not None:
-            self._take(*found)
+        problem: TxsinkError | None = None
+        try:
+            while (found := self.slots.read(self.state.version + 1)) is not None:
+                self._take(*found)
+        except (CorruptError, InvalidRequestError) as error:
+            problem = error
         # ORDER: slots read before the entry we started from is looked at once more, else an expired one counts as
-        # unused, and what a stalled writer has put into it as an entry (I7).
+        # unused, and what a stalled writer has put into it as an entry, or as a damaged one (I7).
         if not self._stands(before):
             self._reload(before)
+        elif problem is not None:
+            raise problem
         return self.state
 
     def entry(self, version: int) -> AnyEntry:
@@ -180,6 +186,8 @@ class Log:
             }
             try:
                 entry = make(self.state, slot)
+            if self.state.version >= slot["version"]:
+                continue  # what `make` looked up had expired, so the log was loaded anew: decide again
             except TxsinkError:
                 # A refusal counts only when nothing was appended since the state it was made on.
                 known = self.state.version

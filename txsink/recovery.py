@@ -56,11 +56,12 @@ class Swept(NamedTuple):
 
 
 def recover(log: Log, run: Run, publisher: Publisher, up_to: int | None = None, on_newer: str = "fail") -> Recovered:
-    """Commit the writer's pending epochs <= `up_to`, abort those above; `on_newer` for committed ones above."""
+    """Commit the writer's pending epochs <= `up_to`, abort those above; `on_newer` for committed ones above.
+
+    What former runs prepared is durable by now: the claim of `run` came after it.
+    """
     _require_choice(on_newer)
     standing(log, log.state, run)
-    # ORDER: entries read durable before acting on them, else a power cut leaves published files nobody prepared (I1).
-    log.settle()
     finish_aborts(log, run, publisher)
     last = log.state.last_epoch(run.writer)
     if up_to is not None and on_newer == "fail" and last is not None and last > up_to:
@@ -199,10 +200,7 @@ def expire(log: Log, before: int) -> int:
 
 
 def _expire_below(log: Log, boundary: int) -> None:
-    # ORDER: entries read durable before segments replace them, else a power cut takes an entry back and its facts
-    # stay (I1).
-    log.settle()
-    log.ensure_segments()
+    log.ensure_segments()  # of durable entries: `append` has settled all that were read
     removals = log.facts()
     root = f"{log.root}/{layout.REMOVED_DIRECTORY}"
     gone = {

@@ -94,8 +94,7 @@ def open_sink(
     log = Log(store, root, parts)
     log.load()
     staging_root = _create(log, chosen) if not log.exists else _known(log, chosen)
-    # ORDER: staged listed before the log is read again, else a file staged and prepared in between counts as an
-    # orphan (I8).
+    # Listed here, and not in `sweep`: the log is read again in between, and once more there.
     names = recovery.staged_names(store, staging_root, writer)
     opened = log.refresh()
     identity = Run(writer, run, -1 if chosen.run is not None else opened.version)

@@ -173,7 +173,7 @@ def roll_forward(log: Log, run: Run, publisher: Publisher, pending: Pending) -> 
     # ORDER: all files published before the commit entry, else a crash leaves a commit without its rows (I6).
     log.append(_resolving(log, run, pending, Commit))  # COMMIT POINT
     last = log.state.last_epoch(run.writer)
-    if last is None or last < pending.epoch:
+    if last is None or last < pending.epoch or (last > pending.epoch and not log.commit_of(run.writer, pending.epoch)):
         raise ConflictError(
             f"commit epoch {pending.epoch} of {run.writer!r}", "it was aborted meanwhile", "Write the epoch again"
         )
