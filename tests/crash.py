@@ -102,10 +102,22 @@ class Mortal:
         return call
 
 
+class Whole:
+    """A power cut that mixes names at random and loses no content: by pure chance contents are rarely whole."""
+
+    def __init__(self, seed: str) -> None:
+        self._chance = random.Random(seed)
+
+    def randrange(self, stop: int, /) -> int:
+        """Of two, either; of many lengths, the greatest."""
+        return self._chance.randrange(2) if stop == 2 else stop - 1
+
+
 def images(moment: Moment, seed: str, mixtures: int) -> Iterator[SimDisk]:
     """The disks that a kill and power cuts at this moment can leave."""
     yield moment.disk
-    choices: list[Choice] = ["lost", "kept", *(random.Random(f"{seed}-{n}") for n in range(mixtures))]
+    kinds = [Whole, random.Random]
+    choices: list[Choice] = ["lost", "kept", *(kinds[n % 2](f"{seed}-{n}") for n in range(mixtures))]
     yield from (moment.disk.after_power_cut(choice) for choice in choices)
 
 

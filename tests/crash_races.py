@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
@@ -22,6 +23,7 @@ from crash_world import Program, World
 from faults import FaultyStore, delay
 from simdisk import Crash, SimDisk
 from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError
+from txsink.store import Store
 from txsink.store.local import LocalStore
 
 BOTH = Scenario("race", lambda _: None, ("w", "v", "u"), is_small=True, expires=True)
@@ -57,7 +59,7 @@ def leftovers(world: World) -> None:
     writer.commit(0)
     for epoch in (1, 2):
         writer.prepare(epoch)
-    writer.begin(3)._stager.finish()  # type: ignore[union-attr]
+    writer.stage(3)
 
 
 def a_pending_overwrite(world: World) -> None:
@@ -72,7 +74,7 @@ def another_writer(world: World) -> None:
 
 def staged_by_nobody_known(world: World) -> None:
     another_writer(world)
-    world.open(is_one_shot=True).begin(0, (300, 301))._stager.finish()  # type: ignore[union-attr]
+    world.open(is_one_shot=True).stage(0, (300, 301))
 
 
 def prepare_and_finish(world: World, program: Program) -> None:
@@ -153,6 +155,18 @@ RIVALS = [
 ]
 
 
+def unwrapped(world: World, rival: Callable[[World], None]) -> None:
+    """The rival's turn, on a store of its own."""
+    ours, world.wrap = world.wrap, plain
+    rival(world)
+    world.wrap = ours
+
+
+def plain(store: Store) -> Store:
+    """The store as it is."""
+    return store
+
+
 def races(chosen: Act, rival: Callable[[World], None]) -> Iterator[World]:
     """The worlds after each interruption of the act by the rival."""
     for call in itertools.count(1):
@@ -162,12 +176,7 @@ def races(chosen: Act, rival: Callable[[World], None]) -> Iterator[World]:
         world.wrap = lambda _, store=store: store  # type: ignore[misc]
         program = world.open(**chosen.options)
 
-        def interrupt(world: World = world) -> None:
-            ours, world.wrap = world.wrap, lambda store: store
-            rival(world)
-            world.wrap = ours
-
-        store.plan.append(delay(store.calls + call, interrupt))
+        store.plan.append(delay(store.calls + call, partial(unwrapped, world, rival)))
         # InvalidRequestError: what it was to rewind to has expired.
         try:
             with suppress(FencedError, ConflictError, InvalidRequestError):
@@ -228,7 +237,7 @@ def survivals(act: Callable[[World, Program], None]) -> Iterator[Moment]:
             first.commit(0)
         world.wrap = ours
         for at, moment in enumerate(moments(world, lambda world: act(world, survivor))):  # noqa: B023 -- called at once
-            for image in images(moment, f"survivor-{call}-{at}", 1):
+            for image in images(moment, f"survivor-{call}-{at}", 3):
                 mark = (image.fingerprint(), frozenset(moment.truth.told))
                 if mark not in seen:
                     yield Moment(image, moment.truth)

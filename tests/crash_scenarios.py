@@ -215,12 +215,10 @@ def sweep_what_a_dead_run_left(world: World) -> None:
     world.open().commit(0)
     dead = world.open(partition_by=[])
     dead.persist(lambda: dead.begin(1).write(rows_table((100,))))
-    # It died between staging and preparing.
-    dead.persist(lambda: dead.begin(2)._stager.finish())  # type: ignore[union-attr]
-    never = world.open(is_one_shot=True)
-    never.persist(lambda: never.begin(1)._stager.finish())  # type: ignore[union-attr]
+    dead.stage(2)
+    world.open(is_one_shot=True).stage(1)
     last = world.open()
-    last.persist(lambda: last.sink.sweep())
+    last.persist(last.sink.sweep)
 
 
 @scenario()

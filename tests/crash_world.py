@@ -21,8 +21,9 @@ from crash_check import ROOT, Told, Truth, day_of
 from simdisk import SimDisk
 from txsink import layout
 from txsink.errors import FencedError, TxsinkError, UnavailableError
-from txsink.log import Log, Stamps
+from txsink.log import Log
 from txsink.sink import open_sink
+from txsink.slots import Stamps
 from txsink.store import Store
 from txsink.store.local import LocalStore
 from txsink.txn import Transaction
@@ -116,6 +117,11 @@ class Program:
             txn.abort()
             raise
         return txn
+
+    def stage(self, epoch: int, rows: tuple[int, ...] | None = None) -> None:
+        """Die between staging and preparing: the files are whole, and nothing names them."""
+        txn = self.persist(lambda: self.begin(epoch, rows))
+        self.persist(lambda: txn._stager and txn._stager.finish())
 
     def prepare(self, epoch: int, rows: tuple[int, ...] | None = None, **options: Any) -> None:
         """Stage and prepare."""

@@ -20,7 +20,7 @@ from broken import Swap, rewrite
 from crash import Explorer, Moment, judge
 from crash_check import ROOT, STAGING, Violation
 from crash_races import ACTS, BOTH, NOT_EXPIRED, Act
-from crash_scenarios import SCENARIOS, setting
+from crash_scenarios import SCENARIOS, expire, setting
 from crash_world import Program, World
 from faults import FaultyStore, fail_before
 from simdisk import SimDisk
@@ -51,11 +51,12 @@ def race(act: Act, rival: Callable[[World], None]) -> Search:
     return search
 
 
-def survival(act: Callable[[World, Program], None]) -> Search:
+def survival(act: Callable[[World, Program], None], hint_every: int = 3) -> Search:
     """Somebody dies, somebody else goes on, and the power goes."""
 
     def search() -> None:
-        with setting(NOT_EXPIRED):
+        with setting(NOT_EXPIRED), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(log, "HINT_EVERY", hint_every)
             for moment in crash_races.survivals(act):
                 judge(NOT_EXPIRED, moment, 1, is_thorough=False)
 
@@ -147,7 +148,7 @@ def log_expires_and_sleeper_commits(world: World) -> None:
     other = world.open("u")
     for epoch in range(5):
         other.commit(epoch, (50_000 + 2 * epoch, 50_001 + 2 * epoch))
-    crash_races.expire(world, other, 100)
+    expire(world, other, 100)
     sleeper_commits(world)
 
 
@@ -192,7 +193,7 @@ def replaced_for_good() -> None:
 
 APPENDS = crashes("append_two_partitions")
 RESTORE = Act(with_a_stale_run, {"recover": False}, lambda _, program: program.recover(0, "skip"))
-EXPIRE = Act(with_a_sleeper, {}, lambda world, program: crash_races.expire(world, program, 100))
+EXPIRE = Act(with_a_sleeper, {}, lambda world, program: expire(world, program, 100))
 FORGET = Act(crash_races.two_epochs, {"run": "abcd"}, crash_races.begin_and_abort)
 SWEEP = Act(crash_races.two_epochs, {"run": "abcd"}, lambda _, program: program.sink.sweep())
 SLOW = ACTS["write once"]
@@ -331,8 +332,7 @@ VARIANTS: dict[str, Variant] = {
                     ("    for item in mine:\n        publisher", "    for item in ():\n        publisher"),
                     (
                         "    log.append(make)",
-                        "    log.append(make)\n    for item in mine:\n"
-                        "        publisher.withdraw(log.prepare_entry(item.prepared))",
+                        "    log.append(make)\n    [publisher.withdraw(log.prepare_entry(one.prepared)) for one in mine]",
                     ),
                 ],
             )
@@ -359,8 +359,11 @@ VARIANTS: dict[str, Variant] = {
     "the entry before looked at again before the append counts": variant(
         log.Log.append, "if stands:", "if True:", race(ACTS["commit"], crash_races.appends_and_expires), "I3|I7"
     ),
-    "entries read durable before what is derived from them": variant(
-        log.Log.maintain, "    self.settle()\n", "    pass\n", survival(crash_races.survivor_gets_a_late_notice), "I"
+    "entries read durable before segments that repeat them": variant(
+        log.Log.maintain, "self.settle()\n", "pass\n", survival(crash_races.survivor_gets_a_late_notice), "I7"
+    ),
+    "entries read durable before the hint that counts on them": variant(
+        log.Log.hint, "self.settle()\n", "pass\n", survival(crash_races.survivor_gets_a_late_notice, 1), "I13"
     ),
     "entries read durable before the answer": variant(
         writer.Sink._is_committed, "    self.log.settle()\n", "", survival(crash_races.survivor_replays), "I3"

@@ -6,27 +6,27 @@ the checker of the power cuts judges. What other runs may do in between stands i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
 
 from crash import Moment, judge
-from crash_check import Book, book_of
+from crash_check import STAGING, Book, book_of
 from crash_scenarios import SCENARIOS, Scenario, setting
-from crash_world import World
+from crash_world import Program, World
 from faults import Fault, FaultyStore, crash_after, crash_before, fail_before, lose_answer, lose_request
 from simdisk import Crash, SimDisk
-from txsink.errors import TxsinkError
+from txsink.errors import CorruptError, OutcomeUnknownError, TxsinkError, UnavailableError
 from txsink.store import Store
 
 READS = {"resolve", "read", "tail", "list", "same_place"}
-EVERY = 10_000  # system calls that no scenario reaches
 
 
 def faulty_world(*plan: Fault) -> tuple[World, list[FaultyStore]]:
     """A world whose processes share one count of store calls."""
-    world, made = World(SimDisk()), []
+    world = World(SimDisk())
+    made: list[FaultyStore] = []
 
     def wrap(store: Store) -> Store:
         # One store for all: a later process goes on counting where the one before stopped.
@@ -111,3 +111,68 @@ def test_a_program_that_gives_up_after_a_fault_leaves_what_recovery_can_finish(n
                     chosen.run(world)
                 made[0].check_delivered()
                 check(chosen, world)
+
+
+def prepared(*plan: Fault) -> tuple[World, Program, FaultyStore]:
+    """A program with epoch 0 committed and epoch 1 prepared, over a store that begins to fail as planned after that."""
+    world, made = faulty_world()
+    program = world.open()
+    program.commit(0)
+    program.prepare(1)
+    store = made[0]
+    store.plan += [fault._replace(call=store.calls + fault.call) for fault in plan]
+    return world, program, store
+
+
+@pytest.mark.parametrize("kind", [lose_answer, lose_request])
+def test_an_answer_lost_for_good_is_an_unknown_outcome_and_deletes_nothing(kind: Callable[[int], Fault]) -> None:
+    """I11: the store never says whether the entry landed; the next process finds out, and the epoch is there once."""
+    world, made = faulty_world()
+    program = world.open()
+    txn = program.begin(0)
+    twin, same = faulty_world()
+    twin.open().begin(0).prepare()
+    put = [at for at, (verb, _) in enumerate(same[0].trace, 1) if verb == "put_if_absent"][-1]
+    # The put, and whatever it asks afterwards.
+    made[0].plan += [kind(put), *(fail_before(call) for call in range(put + 1, put + 60))]
+    with pytest.raises(OutcomeUnknownError), txn:
+        pass
+    assert [path for path in world.disk.files() if path.startswith(STAGING)], "an unknown outcome never deletes"
+    made[0].plan.clear()
+    program = world.open()
+    program.commit(0)
+    check(SCENARIOS["first_open"], world, is_thorough=True)
+    assert committed(world) == [("w", 0)]
+
+
+def test_a_commit_told_twice_is_a_success_and_one_entry() -> None:
+    """F28, I5."""
+    world, program, _ = prepared()
+    for _ in range(3):
+        program.sink.commit(1)
+    assert committed(world) == [("w", 0), ("w", 1)]
+
+
+def test_a_file_that_is_nowhere_is_named_and_nothing_else_is_touched() -> None:
+    """F15, F28, I8: neither staged nor published."""
+    world, program, store = prepared()
+    lost = next(path for path in world.disk.files() if path.startswith(STAGING))
+    store.delete(lost)
+    before = world.disk.files()
+    with pytest.raises(CorruptError, match=lost.rpartition("/")[2]):
+        program.sink.commit(1)
+    assert world.disk.files() == before
+
+
+def test_a_move_that_fails_is_raised_and_the_next_commit_succeeds() -> None:
+    """F28, I14."""
+    world, program, store = prepared()
+    _, twin, same = prepared()
+    twin.finish(1)
+    moves = [at for at, (verb, _) in enumerate(same.trace, 1) if verb == "move"]
+    store.plan.append(fail_before(moves[-1]))
+    with pytest.raises(UnavailableError):
+        program.sink.commit(1)
+    store.check_delivered()
+    program.finish(1)
+    check(SCENARIOS["first_open"], world, is_thorough=True)

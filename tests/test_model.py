@@ -439,13 +439,15 @@ def test_what_two_stalled_writers_left_in_expired_slots_is_no_damage() -> None:
 def test_an_overwrite_by_a_writer_that_slept_through_an_expiry_replaces_what_is_there_now() -> None:
     """I1: looking for the files to replace moved the log on, under the entry that was being made."""
     site = SimTable()
-    sleeper, living = site.open("sleeper"), site.open("living")
-    sleeper.recover()
-    for epoch in range(20):
-        write(living, epoch, 100 + epoch)
+    living = site.open("living")
+    for epoch in range(5):
+        write(living, epoch, epoch)
+    sleeper = site.open("sleeper")
+    for epoch in range(5, 20):
+        write(living, epoch, epoch)
     recovery.expire(living.log, living.log.state.version)
-    write(sleeper, 0, 1, mode="overwrite")
-    assert site.rows() == [1]
+    write(sleeper, 0, 100, mode="overwrite")
+    assert site.rows() == [100]
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -115,10 +115,12 @@ def test_unclaimed_files_of_another_writer_are_left_alone(place: Place) -> None:
     sink = place.sink()
     other = open_sink(LocalStore(), place.stamps, str(place.path), "v", {}, is_one_shot=True)
     stage_only(other, 1)
+    version = sink.log.state.version
     listed = recovery.staged_names(sink.log.store, str(staging(place.path)))
     swept = recovery.sweep(sink.log, sink.identity, str(staging(place.path)), listed)
     assert [one.action for one in swept] == [Action.RETIRE]
     assert len(staged_files(place)) == 1
+    assert sink.log.refresh().version == version
 
 
 def test_a_fenced_run_sweeps_nothing(place: Place) -> None:

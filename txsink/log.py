@@ -177,7 +177,7 @@ class Log:
         """Append what `make` says for the newest state; None when it says that nothing is to be appended."""
         for attempt in range(APPEND_TRIES):
             write_id = self.stamps.new_id()
-            slot = {
+            slot: Slot = {
                 "format": entries.FORMAT,
                 "version": self.state.version + 1,
                 "time_ms": self.stamps.now_ms(),
@@ -186,14 +186,13 @@ class Log:
             }
             try:
                 entry = make(self.state, slot)
-            if self.state.version >= slot["version"]:
-                continue  # what `make` looked up had expired, so the log was loaded anew: decide again
             except TxsinkError:
                 # A refusal counts only when nothing was appended since the state it was made on.
-                known = self.state.version
-                if self.refresh().version == known:
+                if self.refresh().version < slot["version"]:
                     raise
                 continue
+            if self.state.version >= slot["version"]:
+                continue  # what `make` looked up had expired, so the log was loaded anew: decide again
             # ORDER: entries read durable before the next one gets its name (or the caller believes them), else a power
             # cut keeps that one and takes those away: a gap (I13).
             self.settle()
