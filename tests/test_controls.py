@@ -332,7 +332,7 @@ VARIANTS: dict[str, Variant] = {
                     ("    for item in mine:\n        publisher", "    for item in ():\n        publisher"),
                     (
                         "    log.append(make)",
-                        "    log.append(make)\n    [publisher.withdraw(log.prepare_entry(one.prepared)) for one in mine]",
+                        "    log.append(make)\n    [publisher.withdraw(log.prepare_entry(x.prepared)) for x in mine]",
                     ),
                 ],
             )
@@ -399,6 +399,13 @@ VARIANTS: dict[str, Variant] = {
         "    log.store.settle([",
         "    print([",
         survival(crash_races.survivor_expires),
+        "I",
+    ),
+    "newest state durable as the hint before the first entry": variant(
+        recovery._expire_below,
+        "    log.keep_hint()\n",
+        "",
+        crashes("expire_while_something_is_pending"),
         "I",
     ),
     "older names before newer ones": variant(

@@ -13,6 +13,7 @@ from place import Place, prepared
 from seen import names, rows_of, small_blocks, staging
 from simdisk import Crash
 from txsink import layout, recovery
+from txsink.errors import InvalidRequestError
 from txsink.store.local import LocalStore
 from txsink.writer import Sink
 
@@ -144,3 +145,16 @@ def test_an_expiry_that_dies_anywhere_is_finished_by_the_next(place: Place, smal
         assert kept[0] == boundary
         assert [*kept] == list(range(kept[0], (kept[-1] or 0) + 1))
     assert call > 20
+
+
+def test_a_rewind_to_an_epoch_whose_entries_have_expired_is_refused(place: Place, aged: Sink) -> None:
+    """Its metadata, the point to resume from, is gone."""
+    commit(aged, *range(14, 24))
+    recovery.expire(aged.log, aged.log.state.version)
+    commit(aged, 24, 25)
+    expected = rows_of(place.path)
+    with pytest.raises(InvalidRequestError, match="its metadata, to resume from, has expired"):
+        aged.recover(up_to=10, on_newer="rewind")
+    assert rows_of(place.path) == expected
+    assert aged.recover(up_to=24, on_newer="rewind").rewound_from == 25
+    assert rows_of(place.path) == expected[:-1]

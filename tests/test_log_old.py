@@ -11,8 +11,10 @@ from logs import claim_by, grow, opened, retired_runs
 from place import Place
 from seen import entry_file, rows_of, small_blocks
 from txsink import layout, log, recovery
+from txsink.entry import AnyEntry
 from txsink.errors import CorruptError, FencedError, InvalidRequestError
-from txsink.log import Log
+from txsink.log import Log, Slot
+from txsink.state import State
 from txsink.store.local import LocalStore
 
 __all__ = ["small_blocks"]
@@ -247,3 +249,23 @@ def test_a_reader_that_expiry_overtakes_again_and_again_still_has_the_full_list(
     monkeypatch.setattr(reader, "_all_facts", overtaken)
     assert retired_runs(reader) == retired_runs(writing)
     assert len(rounds) == 2
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_what_was_decided_while_the_log_was_loaded_anew_is_decided_again(place: Place) -> None:
+    """F25, F26: looking up facts finds them merged away, and with them the state the entry was made for."""
+    writing = opened(place)
+    grow(writing, 14)
+    stalled = opened(place)
+    grow(writing, 20)
+    expire(writing, writing.state.version)
+    seen: list[int] = []
+
+    def make(state: State, slot: Slot) -> AnyEntry | None:
+        stalled.facts()
+        seen.append(slot["version"])
+        return claim_by("w")(state, slot)
+
+    assert stalled.append(make) is not None
+    assert seen == [15, writing.state.version + 1]
+    assert opened(place).state == stalled.state

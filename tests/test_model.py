@@ -270,9 +270,9 @@ class TableMachine(RuleBasedStateMachine):
         rewound = known.last if above and on_newer == "rewind" else None
         try:
             done = sink.recover(up_to, on_newer)
-        except InvalidRequestError as error:
+        except InvalidRequestError as refusal:
             # What the epoch's metadata was nobody can tell any more, so nobody could resume from it.
-            if rewound is None or "has expired" not in error.found:
+            if rewound is None or "has expired" not in refusal.found:
                 raise
             return
         assert done == (committed, aborted, rewound)

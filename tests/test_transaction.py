@@ -293,7 +293,8 @@ class NoPublisher:
 # -- errors on the way --------------------------------------------------------------------------------------
 
 
-def test_a_commit_that_failed_is_finished_by_trying_again(place: Place) -> None:
+@pytest.mark.parametrize("is_called", [False, True])
+def test_a_commit_that_failed_is_finished_by_trying_again(place: Place, is_called: bool) -> None:
     """F28: the rename error is raised, not swallowed, and nothing is aborted for it."""
     store = FaultyStore(LocalStore())
     sink = open_sink(store, place.stamps, str(place.path), "w", {})
@@ -303,8 +304,10 @@ def test_a_commit_that_failed_is_finished_by_trying_again(place: Place) -> None:
         raise UnavailableError("move", "a planned fault", "Retry")
 
     store.move = fail  # type: ignore[method-assign]
-    with pytest.raises(UnavailableError, match="a planned fault"), sink.begin(1) as txn:
+    with pytest.raises(UnavailableError, match="a planned fault"), sink.begin(1) as txn:  # noqa: PT012 -- the end of the block is what commits
         txn.write(pa.table(rows(1)))
+        if is_called:
+            txn.commit()  # else the end of the block commits
     assert (txn.outcome, sink.pending) == ("prepared", [1])
     store.move = real  # type: ignore[method-assign]
     assert txn.commit().outcome == "committed"

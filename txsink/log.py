@@ -28,7 +28,7 @@ from txsink.state import State, decode, encode, fold
 from txsink.store import Store
 
 HINT_EVERY = 16
-APPEND_TRIES = 200
+APPEND_TRIES = 1000
 FACTS_TRIES = 3
 SEGMENT_BYTES_MAX = 1 << 30
 
@@ -244,6 +244,11 @@ class Log:
                 self.settle()
                 self.store.put_hint(self._at(layout.HEAD_PATH), encode(self.state), self.stamps.new_id())
                 self._hinted = self.state.version
+
+    def keep_hint(self) -> None:
+        """Write the newest state down durably."""
+        self.store.replace(self._at(layout.HEAD_PATH), encode(self.state), self.stamps.new_id())
+        self._hinted = self.state.version
 
     def summarise(self, state: State) -> None:
         """Make the segments below `state` and then the summary that counts on them."""
