@@ -120,8 +120,13 @@ class Program:
 
     def stage(self, epoch: int, rows: tuple[int, ...] | None = None) -> None:
         """Die between staging and preparing: the files are whole, and nothing names them."""
-        txn = self.persist(lambda: self.begin(epoch, rows))
-        self.persist(lambda: txn._stager and txn._stager.finish())
+
+        def stage() -> None:
+            stager = self.begin(epoch, rows)._stager
+            assert stager is not None
+            stager.finish()
+
+        self.persist(stage)
 
     def prepare(self, epoch: int, rows: tuple[int, ...] | None = None, **options: Any) -> None:
         """Stage and prepare."""

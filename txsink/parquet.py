@@ -28,7 +28,7 @@ from txsink.store import Output, Store
 
 _COMPRESSIONS = ("gzip", "lz4", "none", "snappy", "zstd")  # what Spark reads without another jar
 _MAGIC = b"PAR1"
-_TAIL_BYTES = 64 << 10
+_TAIL_BYTES = 16 << 10
 _FOOTER_BYTES_MAX = 1 << 30
 _BATCH_ROWS = 64 << 10
 

@@ -14,7 +14,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from types import ModuleType
 from typing import cast
 from urllib.parse import unquote, urlsplit
@@ -23,8 +23,7 @@ from txsink.errors import InternalError, InvalidRequestError, OutcomeUnknownErro
 from txsink.layout import temporary_path
 from txsink.store import Moves, Output, Tail
 
-_BUFFER_BYTES = 1 << 20
-_PUT_TRIES = 3
+_BUFFER_BYTES, _PUT_TRIES = 1 << 20, 3
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
@@ -371,13 +370,18 @@ def _write_all(system: ModuleType, handle: int, data: bytes | bytearray) -> None
         view = view[system.write(handle, view) :]
 
 
-@contextmanager
-def _mapped(attempted: str, *, changed: bool | None = False) -> Iterator[None]:
+class _mapped:  # noqa: N801 -- used like a function; as a class it costs a third of a generator
     """Foreign errors become ours; `changed`: whether it is done by now, None: unless the system refuses."""
-    try:
-        yield
-    except OSError as error:
-        code = error.errno
+
+    def __init__(self, attempted: str, *, changed: bool | None = False) -> None:
+        self._attempted, self._changed = attempted, changed
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, OSError):
+            return
+        attempted, changed, code = self._attempted, self._changed, error.errno
         found = f"{error.strerror or error} (errno {errno.errorcode.get(code or 0, code)})"
         for codes, failure, advice in _REFUSALS:
             if code in codes and not changed:
