@@ -230,6 +230,8 @@ def _expire_below(log: Log, boundary: int) -> None:
                 doomed = version is not None and version < min(boundary, newest)
             if doomed:
                 log.store.delete(f"{at}/{name}")
+    # Deletions that a power cut could undo out of their order are over when this returns.
+    log.store.settle([f"{log.root}/{layout.entry_path(boundary)}"])
 
 
 def _run_fact(log: Log, writer: str, run: str) -> LogFact:
