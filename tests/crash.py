@@ -16,17 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from crash_check import (
-    STAGING,
-    Book,
-    Files,
-    Truth,
-    Violation,
-    check_healed,
-    check_log_reader,
-    check_same,
-    check_wounded,
-)
+from crash_book import STAGING, Book, Files, Truth, Violation
+from crash_check import check_healed, check_log_reader, check_same, check_wounded
 from crash_scenarios import Scenario, setting
 from crash_world import World
 from simdisk import Crash, SimDisk

@@ -3,8 +3,8 @@
 Promises: `check_wounded` judges a disk as the crash left it, `check_healed` one that was recovered; the first thing
 that is wrong is a `Violation` whose kind cites the invariant of `txsink.transaction`.
 Relies on: `entry.decode` for bytes of entries, pyarrow for rows; what epochs hold is told by the scenario, and which of
-them are committed by a model of its own (`Book`), not by `state.fold`. The log reader of the engine is compared to it.
-Does not promise: to judge summaries and segments by their bytes: the log reader that uses them is judged.
+them are committed by a model of its own (`crash_book`), not by `state.fold`. The engine's log reader is compared to it.
+Does not promise: to find a second thing that is wrong.
 """
 
 from __future__ import annotations
@@ -13,215 +13,16 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias, cast
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txsink import entry as entries
+from crash_book import ROOT, STAGING, Book, Files, Row, Truth, Violation, book_of, decoded, rows_of, slots_of
 from txsink import layout, segment
 from txsink import state as states
-from txsink.entry import Abort, AnyEntry, Claim, Commit, Create, DataFile, Maintenance, Prepare, WriterEntry
-from txsink.errors import TxsinkError
-
-ROOT = "/d/t"
-STAGING = "/d/.t.txsink"
-
-Files: TypeAlias = dict[str, bytes]
-Row: TypeAlias = tuple[str, int, int]  # writer, epoch, id
-Epoch: TypeAlias = tuple[str, int]
-
-
-class Violation(Exception):  # noqa: N818 -- it is a finding, not an error of the checker
-    """An invariant does not hold: its number and name, and what was seen."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        super().__init__(f"{kind}: {text}")
-        self.kind = kind
-
-
-class Told(NamedTuple):
-    """Something a call that returned has promised: what (prepared, committed, aborted, rewound), and of which epoch."""
-
-    what: str
-    writer: str
-    epoch: int
-
-
-@dataclass
-class Truth:
-    """What a scenario knows of its own doing."""
-
-    rows: dict[Epoch, tuple[int, ...]] = field(default_factory=dict)  # what each epoch is to hold
-    told: set[Told] = field(default_factory=set)
-    history: dict[int, bytes] = field(default_factory=dict)  # entries seen before they were expired
-
-    def fork(self) -> Truth:
-        """A copy that may learn more."""
-        return Truth(dict(self.rows), set(self.told), dict(self.history))
-
-
-def day_of(row: int) -> str:
-    """The partition a row belongs to."""
-    return "ab"[row % 2]
-
-
-# -- the book: what the log says, worked out anew ---------------------------------------------------------
-
-
-@dataclass
-class Waiting:
-    """A prepared transaction, and what it will take away."""
-
-    prepare: Prepare
-    doomed: dict[Row, str]  # with the path it lies under
-    is_publishing: bool = False
-
-
-@dataclass
-class Book:
-    """The log replayed by a model that knows only rows."""
-
-    log: list[AnyEntry] = field(default_factory=list)
-    digests: list[str] = field(default_factory=list)
-    boundary: int = 0
-    visible: dict[Row, str] = field(default_factory=dict)
-    waiting: dict[int, Waiting] = field(default_factory=dict)
-    aborting: dict[int, Prepare] = field(default_factory=dict)
-    committed: list[tuple[Epoch, str]] = field(default_factory=list)  # with the mode
-    aborted: list[Epoch] = field(default_factory=list)
-    prepared: list[tuple[Epoch, str]] = field(default_factory=list)
-    removed: dict[str, tuple[DataFile, int, int]] = field(default_factory=dict)  # file, prepared, committed at
-    holders: dict[str, tuple[str, int]] = field(default_factory=dict)
-    files: dict[str, DataFile] = field(default_factory=dict)
-
-
-def book_of(files: Files, truth: Truth, last: int | None = None) -> Book:
-    """Read every entry (up to `last`) (I7, I13), follow the rules (I4, I5, I10), and say what should be seen."""
-    found = _slots(files)
-    decoded = {version: _decoded(data, version) for version, data in found.items()}
-    boundaries = [one.boundary for one in decoded.values() if isinstance(one, Maintenance) and one.boundary]
-    book = Book(boundary=max(boundaries, default=0))
-    previous = entries.GENESIS
-    for version in range((max(found, default=-1) if last is None else last) + 1):
-        data = truth.history.get(version) if version < book.boundary else found.get(version)
-        if data is None:
-            raise Violation("I13 lost entry", f"entry {version} of {max(found)} is missing")
-        entry = _decoded(data, version)
-        if entry.previous != previous:
-            raise Violation("I7 broken chain", f"entry {version} does not follow the one before")
-        previous = entries.digest(data)
-        _take(book, entry, truth)
-        book.log.append(entry)
-        book.digests.append(previous)
-    return book
-
-
-def _slots(files: Files) -> dict[int, bytes]:
-    start = f"{ROOT}/{layout.LOG_DIRECTORY}/"
-    names = ((path[len(start) :], data) for path, data in files.items() if path.startswith(start))
-    return {at: data for name, data in names if (at := layout.parse_version(name)) is not None}
-
-
-@lru_cache(maxsize=1 << 15)
-def _decoded(data: bytes, version: int) -> AnyEntry:
-    try:
-        return entries.decode(data, version)
-    except TxsinkError as error:
-        raise Violation("I13 torn entry", str(error)) from error
-
-
-def _take(book: Book, entry: AnyEntry, truth: Truth) -> None:
-    if isinstance(entry, Create) is not (entry.version == 0):
-        raise Violation("I7 broken chain", f"entry {entry.version} is a {type(entry).__name__}")
-    if isinstance(entry, WriterEntry):
-        _check_holder(book, entry)
-    if isinstance(entry, Prepare):
-        _prepare(book, entry, truth)
-    elif isinstance(entry, entries.Publishing):
-        book.waiting[entry.prepared].is_publishing = True
-    elif isinstance(entry, Commit):
-        _commit(book, entry, truth)
-    elif isinstance(entry, Abort):
-        waiting = book.waiting.pop(entry.prepared)
-        if waiting.is_publishing:
-            raise Violation("I8 aborted while it removed", f"entry {entry.version}")
-        book.aborting[entry.prepared] = waiting.prepare
-        book.aborted.append((entry.writer, entry.epoch))
-    elif isinstance(entry, Maintenance):
-        for version in entry.cleaned:
-            book.aborting.pop(version, None)
-
-
-def _check_holder(book: Book, entry: WriterEntry) -> None:
-    run = (entry.run, entry.generation)
-    if isinstance(entry, Claim) or (isinstance(entry, Prepare) and entry.claims):
-        known = book.holders.get(entry.writer, ("", 0))
-        if run not in (known, (entry.run, known[1] + 1)):
-            raise Violation("I10 generation", f"entry {entry.version} claims {run} after {known}")
-        book.holders[entry.writer] = run
-    elif book.holders.get(entry.writer) != run:
-        raise Violation("I10 retired run wrote", f"entry {entry.version} is of {run}")
-
-
-def _prepare(book: Book, entry: Prepare, truth: Truth) -> None:
-    epoch = (entry.writer, entry.epoch)
-    last = _last(book, entry.writer)
-    book.prepared.append((epoch, entry.mode))
-    doomed = dict(book.visible)
-    for waiting in book.waiting.values():
-        if waiting.prepare.writer == entry.writer:
-            doomed = {row: path for row, path in doomed.items() if row not in waiting.doomed}
-            doomed |= dict.fromkeys(_rows(waiting.prepare, truth), "")
-    match entry.mode:
-        case "append":
-            doomed = {}
-        case "overwrite-partitions":
-            days = {day_of(row) for row in truth.rows[epoch]}
-            doomed = {row: path for row, path in doomed.items() if day_of(row[2]) in days}
-        case "rewind":
-            doomed = {row: at for row, at in doomed.items() if row[0] == entry.writer and row[1] > entry.epoch}
-    if entry.mode != "rewind" and entry.epoch <= max([last, *_waiting(book, entry.writer)]):
-        raise Violation("I4 epochs do not grow", f"entry {entry.version} prepares epoch {entry.epoch} after {last}")
-    book.waiting[entry.version] = Waiting(entry, doomed)
-
-
-def _commit(book: Book, entry: Commit, truth: Truth) -> None:
-    waiting = book.waiting.pop(entry.prepared, None)
-    if waiting is None:
-        raise Violation("I5 committed twice", f"entry {entry.version} commits {entry.prepared}, which is not pending")
-    prepare = waiting.prepare
-    for row in waiting.doomed:
-        book.visible.pop(row, None)
-    for row, path in _rows(prepare, truth).items():
-        if row in book.visible:
-            raise Violation("I5 committed twice", f"entry {entry.version} commits {row} again")
-        book.visible[row] = path
-    for file in prepare.removes:
-        book.removed[file.path] = (file, prepare.version, entry.version)
-        book.files.pop(file.path, None)
-    book.files |= {file.path: file for file in prepare.files}
-    book.committed.append(((entry.writer, entry.epoch), prepare.mode))
-
-
-def _rows(prepare: Prepare, truth: Truth) -> dict[Row, str]:
-    if prepare.mode == "rewind":
-        return {}
-    where = {(file.partition.get("day") if file.partition else None): file.path for file in prepare.files}
-    rows = truth.rows[prepare.writer, prepare.epoch]
-    return {(prepare.writer, prepare.epoch, row): where.get(day_of(row), where.get(None, "")) for row in rows}
-
-
-def _last(book: Book, writer: str) -> int:
-    mine = [(epoch, mode) for (name, epoch), mode in book.committed if name == writer]
-    return mine[-1][0] if mine else -1
-
-
-def _waiting(book: Book, writer: str) -> list[int]:
-    return [one.prepare.epoch for one in book.waiting.values() if one.prepare.writer == writer]
-
+from txsink.entry import Abort, Claim, Commit, DataFile, Prepare
 
 # -- readers ----------------------------------------------------------------------------------------------
 
@@ -276,7 +77,7 @@ def check_wounded(files: Files, truth: Truth) -> Book:
     coming = [one.prepare for one in book.waiting.values()] + list(book.aborting.values())
     allowed = required | ids_of(book.visible)
     for prepare in coming:
-        allowed |= ids_of(_rows(prepare, truth))
+        allowed |= ids_of(rows_of(prepare, truth))
     if lost := required - seen:
         raise Violation("I1 rows lost", f"a directory reader misses {sorted(lost)}")
     if extra := seen - allowed:
@@ -300,8 +101,8 @@ def check_healed(files: Files, truth: Truth, before: Files, book_before: Book) -
         raise Violation(
             "I1 directory reader", f"sees {sorted(directory_ids(files))}, not {sorted(ids_of(book.visible))}"
         )
-    slots = _slots(files)
-    for version, data in _slots(before).items():
+    slots = slots_of(files)
+    for version, data in slots_of(before).items():
         if version >= book.boundary and slots.get(version) != data:
             raise Violation("I7 entry changed", f"entry {version} is not what it was")
     if book.log[: len(book_before.log)] != book_before.log:
@@ -323,7 +124,7 @@ def check_same(files: Files, before: Files) -> None:
     for path in changed:
         is_new_entry = path.startswith(f"{ROOT}/{layout.LOG_DIRECTORY}/") and path not in before
         version = layout.parse_version(path.rpartition("/")[2]) if is_new_entry else None
-        if version is None or not isinstance(_decoded(files[path], version), Claim):
+        if version is None or not isinstance(decoded(files[path], version), Claim):
             raise Violation("I12 second recovery", f"it changed {path}")
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import crash_races
 from crash import Explorer, Moment, judge
-from crash_check import ROOT, STAGING, Violation
+from crash_book import ROOT, STAGING, Violation
 from crash_races import ACTS, BOTH, NOT_EXPIRED, Act
 from crash_scenarios import SCENARIOS, expire, setting
 from crash_world import Program, World

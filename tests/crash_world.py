@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
-from crash_check import ROOT, Told, Truth, day_of
+from crash_book import ROOT, Told, Truth, day_of
 from simdisk import SimDisk
 from txsink import layout
 from txsink.errors import FencedError, TxsinkError, UnavailableError

@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 
 from crash import Moment, judge
-from crash_check import STAGING, Book, book_of
+from crash_book import STAGING, Book, book_of
 from crash_scenarios import SCENARIOS, Scenario, setting
 from crash_world import Program, World
 from faults import Fault, FaultyStore, crash_after, crash_before, fail_before, lose_answer, lose_request

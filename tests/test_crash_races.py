@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from crash import Moment, judge
-from crash_check import book_of
+from crash_book import book_of
 from crash_races import (
     ACTS,
     BOTH,
