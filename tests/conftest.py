@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
+
+from place import Place
 
 # Suites that test modules import keep pytest's account of a failed assert.
 pytest.register_assert_rewrite("contract_store", "contract_publish")
@@ -19,3 +23,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.name.startswith(WITHOUT_COVERAGE):
             item.add_marker(pytest.mark.no_cover)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "T")

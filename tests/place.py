@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from pathlib import Path
 from typing import Any
 
+from seen import names, staging
 from txsink import transaction
 from txsink.entry import Prepare, Publishing
 from txsink.sink import BEGIN_OPTIONS, open_sink
@@ -55,3 +57,38 @@ def begin_publish(sink: Sink, prepare: Prepare) -> None:
     """As far as `roll_forward` goes before it moves a file."""
     pending = sink.log.state.pending_of(sink.writer)[0]
     sink.log.append(transaction._resolving(sink.log, sink.identity, pending, Publishing))
+
+
+def rows(*ids: int) -> dict[str, list[int]]:
+    return {"id": list(ids)}
+
+
+def kinds(place: Place) -> list[str]:
+    return [one.kind for one in place.table().history()][::-1]
+
+
+def staged_files(place: Place) -> list[str]:
+    root = staging(place.path)
+    return names(root) if root.exists() else []
+
+
+def commit(sink: Sink, *epochs: int) -> None:
+    for epoch in epochs:
+        with sink.begin(epoch) as txn:
+            txn.write(rows(epoch))
+
+
+def stage_only(sink: Sink, epoch: int) -> None:
+    """A worker staged a file, and its coordinator died."""
+    txn = sink.begin(epoch)
+    txn.stager().stage(rows(epoch))
+
+
+def copied(place: Place, number: int) -> Place:
+    """The table and what is staged for it, somewhere else; ids go on."""
+    there = Place(place.path.parent / f"{place.path.name}{number}")
+    there.stamps = place.stamps
+    shutil.copytree(place.path, there.path)
+    if staging(place.path).exists():
+        shutil.copytree(staging(place.path), staging(there.path))
+    return there

@@ -19,11 +19,6 @@ from txsink.state import encode as state_bytes
 from txsink.store.local import LocalStore
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "T")
-
-
 def long(place: Place) -> None:
     """A log with a summary and a segment, a replaced file, and entries after them."""
     with place.sink() as sink:

@@ -22,11 +22,6 @@ OK, ERROR, USAGE, UNHEALTHY = 0, 1, 2, 3
 READING = ("status", "log", "files", "pending", "verify")
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "T")
-
-
 class Cli:
     """Runs one command on a table."""
 

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from place import Place, prepared
+from place import Place, prepared, rows
 from seen import rows_of, staging
 from txsink.errors import InvalidRequestError
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "T")
-
-
-def rows(*ids: int) -> dict[str, list[int]]:
-    return {"id": list(ids)}
-
 
 # -- columns and metadata -----------------------------------------------------------------------------------
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import shutil
-from pathlib import Path
 
 import pytest
 
 from faults import FaultyStore, crash_before
-from place import Place, prepared
-from seen import names, rows_of, small_blocks, staging
+from place import Place, commit, copied, kinds, prepared, rows
+from seen import names, rows_of, small_blocks
 from simdisk import Crash
 from txsink import layout, recovery
 from txsink.errors import InvalidRequestError
@@ -18,35 +16,6 @@ from txsink.store.local import LocalStore
 from txsink.writer import Sink
 
 __all__ = ["small_blocks"]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "T")
-
-
-def rows(*ids: int) -> dict[str, list[int]]:
-    return {"id": list(ids)}
-
-
-def kinds(place: Place) -> list[str]:
-    return [one.kind for one in place.table().history()][::-1]
-
-
-def commit(sink: Sink, *epochs: int) -> None:
-    for epoch in epochs:
-        with sink.begin(epoch) as txn:
-            txn.write(rows(epoch))
-
-
-def copied(place: Place, number: int) -> Place:
-    """The table and what is staged for it, somewhere else; ids go on."""
-    there = Place(place.path.parent / f"{place.path.name}{number}")
-    there.stamps = place.stamps
-    shutil.copytree(place.path, there.path)
-    if staging(place.path).exists():
-        shutil.copytree(staging(place.path), staging(there.path))
-    return there
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import pytest
 
@@ -21,11 +20,6 @@ from txsink.state import State
 from txsink.store import Store
 from txsink.store.local import LocalStore
 from txsink.writer import Sink
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "T")
 
 
 def put(store: Store, place: Place, writer: str = "w") -> Sink:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -19,11 +18,6 @@ from txsink.log import Log
 from txsink.store.local import LocalStore
 
 __all__ = ["small_blocks"]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "T")
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {

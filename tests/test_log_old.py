@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from faults import FaultyStore, delay, fail_before
@@ -18,11 +16,6 @@ from txsink.state import State
 from txsink.store.local import LocalStore
 
 __all__ = ["small_blocks"]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "T")
 
 
 # -- old logs -----------------------------------------------------------------------------------------------

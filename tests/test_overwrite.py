@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from place import Place, prepared
+from place import Place, kinds, prepared, rows
 from seen import names, rows_of
 from txsink import layout, transaction
 from txsink.entry import Publishing
 from txsink.errors import ConflictError, InvalidRequestError
 from txsink.writer import Sink
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "T")
-
-
-def rows(*ids: int) -> dict[str, list[int]]:
-    return {"id": list(ids)}
-
-
-def kinds(place: Place) -> list[str]:
-    return [one.kind for one in place.table().history()][::-1]
-
 
 # -- overwrite ----------------------------------------------------------------------------------------------
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from faults import FaultyStore, crash_before
-from place import Place, begin_publish, prepared
+from place import Place, begin_publish, commit, copied, kinds, prepared, rows, stage_only, staged_files
 from seen import by_directory, names, rows_of, small_blocks, staging
 from simdisk import Crash
 from txsink import recovery, transaction
@@ -18,49 +17,8 @@ from txsink.errors import ConflictError, CorruptError, FencedError, InvalidReque
 from txsink.recovery import Recovered
 from txsink.sink import open_sink, open_writer
 from txsink.store.local import LocalStore
-from txsink.writer import Sink
 
 __all__ = ["small_blocks"]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "T")
-
-
-def rows(*ids: int) -> dict[str, list[int]]:
-    return {"id": list(ids)}
-
-
-def staged_files(place: Place) -> list[str]:
-    root = staging(place.path)
-    return names(root) if root.exists() else []
-
-
-def kinds(place: Place) -> list[str]:
-    return [one.kind for one in place.table().history()][::-1]
-
-
-def commit(sink: Sink, *epochs: int) -> None:
-    for epoch in epochs:
-        with sink.begin(epoch) as txn:
-            txn.write(rows(epoch))
-
-
-def copied(place: Place, number: int) -> Place:
-    """The table and what is staged for it, somewhere else; ids go on."""
-    there = Place(place.path.parent / f"{place.path.name}{number}")
-    there.stamps = place.stamps
-    shutil.copytree(place.path, there.path)
-    if staging(place.path).exists():
-        shutil.copytree(staging(place.path), staging(there.path))
-    return there
-
-
-def stage_only(sink: Sink, epoch: int) -> None:
-    """A worker staged a file, and its coordinator died."""
-    txn = sink.begin(epoch)
-    txn.stager().stage(rows(epoch))
 
 
 # -- recover ------------------------------------------------------------------------------------------------

@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from place import Place
-from seen import names, rows_of, staging
+from place import Place, kinds, rows, staged_files
+from seen import rows_of
 from txsink.errors import FencedError
 from txsink.sink import open_sink
 from txsink.store.local import LocalStore
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "T")
-
-
-def rows(*ids: int) -> dict[str, list[int]]:
-    return {"id": list(ids)}
-
-
-def kinds(place: Place) -> list[str]:
-    return [one.kind for one in place.table().history()][::-1]
-
-
-def staged_files(place: Place) -> list[str]:
-    root = staging(place.path)
-    return names(root) if root.exists() else []
 
 
 def test_writers_of_one_table_keep_their_own_epochs(place: Place) -> None:

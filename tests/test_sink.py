@@ -13,7 +13,7 @@ import pytest
 
 import txsink
 from faults import FaultyStore, delay
-from place import Place, prepared
+from place import Place, prepared, rows
 from seen import names, rows_of, small_blocks, staging
 from txsink import layout, transaction
 from txsink.errors import ConflictError, FencedError, InvalidRequestError
@@ -21,15 +21,6 @@ from txsink.sink import new_id, open_sink, stamps
 from txsink.store.local import LocalStore
 
 __all__ = ["small_blocks"]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "T")
-
-
-def rows(*ids: int) -> dict[str, list[int]]:
-    return {"id": list(ids)}
 
 
 # -- one call -----------------------------------------------------------------------------------------------

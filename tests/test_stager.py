@@ -6,28 +6,18 @@ import json
 import multiprocessing
 import pickle
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import txsink
-from place import Place
+from place import Place, rows
 from seen import names, rows_of, staging
 from txsink.decision import Action
 from txsink.errors import InvalidRequestError
 from txsink.sink import open_writer
 from txsink.stage import StagedFile
 from txsink.stager import Stager
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "T")
-
-
-def rows(*ids: int) -> dict[str, list[int]]:
-    return {"id": list(ids)}
 
 
 def stage_there(stager: Stager, answer: Connection, ids: list[int]) -> None:

@@ -2,49 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from place import Place, prepared
+from place import Place, commit, kinds, prepared, rows, stage_only, staged_files
 from seen import names, rows_of, staging
 from txsink import layout, recovery, transaction
 from txsink.decision import Action
 from txsink.errors import CorruptError, FencedError
 from txsink.sink import open_sink
 from txsink.store.local import LocalStore
-from txsink.writer import Sink
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "T")
-
-
-def rows(*ids: int) -> dict[str, list[int]]:
-    return {"id": list(ids)}
-
-
-def staged_files(place: Place) -> list[str]:
-    root = staging(place.path)
-    return names(root) if root.exists() else []
-
-
-def kinds(place: Place) -> list[str]:
-    return [one.kind for one in place.table().history()][::-1]
-
-
-def commit(sink: Sink, *epochs: int) -> None:
-    for epoch in epochs:
-        with sink.begin(epoch) as txn:
-            txn.write(rows(epoch))
-
-
-def stage_only(sink: Sink, epoch: int) -> None:
-    """A worker staged a file, and its coordinator died."""
-    txn = sink.begin(epoch)
-    txn.stager().stage(rows(epoch))
-
 
 # -- sweep --------------------------------------------------------------------------------------------------
 

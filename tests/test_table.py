@@ -27,11 +27,6 @@ from txsink.table import open_table
 from txsink.transaction import OVERWRITE
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "T")
-
-
 def ids(table: pa.Table) -> list[int | None]:
     return sorted(table["id"].to_pylist())
 

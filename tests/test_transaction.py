@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 
 from faults import FaultyStore
-from place import Place, prepared
+from place import Place, kinds, prepared, rows, staged_files
 from seen import by_directory, by_log, names, rows_of, small_blocks, staging
 from txsink import layout, transaction
 from txsink.entry import Prepare
@@ -17,24 +15,6 @@ from txsink.sink import open_sink
 from txsink.store.local import LocalStore
 
 __all__ = ["small_blocks"]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "T")
-
-
-def rows(*ids: int) -> dict[str, list[int]]:
-    return {"id": list(ids)}
-
-
-def kinds(place: Place) -> list[str]:
-    return [one.kind for one in place.table().history()][::-1]
-
-
-def staged_files(place: Place) -> list[str]:
-    root = staging(place.path)
-    return names(root) if root.exists() else []
 
 
 # -- one epoch ----------------------------------------------------------------------------------------------
