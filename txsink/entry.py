@@ -68,6 +68,13 @@ class DataFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(message)
 
 
+class Upload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file that waits in an object store for its name: the id of its multipart upload, the tags of its parts."""
+
+    id: Annotated[str, msgspec.Meta(min_length=1, max_length=2048)]
+    parts: tuple[Annotated[str, msgspec.Meta(max_length=256)], ...]
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", forbid_unknown_fields=True):
     """What every entry holds."""
 

@@ -13,11 +13,20 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, TypeAlias
 
+from txsink.entry import Upload
 from txsink.errors import InvalidRequestError
 
 Bytes: TypeAlias = bytes
 Paths: TypeAlias = list[str]
 Moves: TypeAlias = list[tuple[str, str]]
+
+
+class Traits(NamedTuple):
+    """What a store is like, as far as those above it have to know."""
+
+    moves: bool = True  # a staged file has a name that `move` changes; if not, it is a pending upload (`Uploads`)
+    keeps_names: bool = False  # what has expired is overwritten and not deleted: no name is ever used twice
+    hint_every: int = 16  # versions: so many small objects may be read one by one to open a table
 
 
 class Tail(NamedTuple):
@@ -39,8 +48,8 @@ class Output(Protocol):
     def flush(self) -> None:
         """Nothing: only `seal` makes bytes durable."""
 
-    def seal(self) -> None:
-        """Make the content durable and close."""
+    def seal(self) -> Upload | None:
+        """Make the content durable and close. A store that cannot move files returns the upload that holds it."""
 
     def discard(self) -> None:
         """Close and delete what was written; never raises."""
@@ -48,6 +57,8 @@ class Output(Protocol):
 
 class Store(Protocol):
     """The verbs. `root` arguments are directories the store may create and must make durable up to."""
+
+    traits: Traits
 
     def resolve(self, uri: str) -> str:
         """The absolute path of `uri`."""
@@ -93,6 +104,25 @@ class Store(Protocol):
 
     def same_place(self, path: str, other: str) -> bool:
         """Whether files can be moved between the two directories without copying."""
+
+
+class Uploads(Store, Protocol):
+    """A store that cannot move files. What `create` makes is an upload to its final name, unseen until `complete`."""
+
+    def complete(self, path: str, upload: Upload) -> bool:
+        """Make the uploaded file appear under its name, durably, unless the name is taken: True.
+
+        False: it was not made by this call, for whatever clear reason; the caller looks at `path`.
+        """
+
+    def cancel(self, path: str, upload: str) -> bool:
+        """Drop a pending upload: True; False when there is none of that id. Afterwards it cannot be completed."""
+
+    def uploads(self, path: str) -> list[tuple[str, str]]:
+        """The pending uploads to names below a directory: (relative path, id), sorted."""
+
+    def parts(self, path: str, upload: str) -> tuple[str, ...] | None:
+        """The tags of the parts of a pending upload, in order; None when there is none of that id."""
 
 
 class PathLike(Protocol):

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from txsink.errors import InternalError, InvalidRequestError, OutcomeUnknownError, TxsinkError, UnavailableError
 from txsink.layout import temporary_path
-from txsink.store import Moves, Output, Tail
+from txsink.store import Moves, Output, Tail, Traits
 
 _BUFFER_BYTES, _PUT_TRIES = 1 << 20, 3
 
@@ -39,6 +39,8 @@ _REFUSALS: tuple[tuple[set[int], type[TxsinkError], str], ...] = (
 
 class LocalStore:
     """The verbs of `Store` on a POSIX file system."""
+
+    traits = Traits()
 
     def __init__(self, system: ModuleType = os) -> None:
         self._os = system
