@@ -41,13 +41,14 @@ bench: .venv-bench/made
 	@echo '*' >$*/.gitignore
 	@touch $@
 
-LOCK = uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.10 --generate-hashes \
-  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --extra cli
+LOCK = uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes \
+  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 lock:
 	@command -v uv >/dev/null 2>&1 || { $(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install $(PIP_FLAGS) uv; }
 	PATH="$$PATH:$(CURDIR)/.venv-lock/bin"; for group in demo test bench; do \
-	  $(LOCK) --group $$group --output-file requirements/$$group.txt || exit 1; done
+	  $(LOCK) pyproject.toml --extra cli --group $$group --output-file requirements/$$group.txt || exit 1; done; \
+	$(LOCK) --group ministack --output-file requirements/ministack.txt
 
 clean:
 	rm -rf .venv .venv-demo .venv-bench .venv-lock .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist demo-data
