@@ -1,5 +1,7 @@
 # Thin: each target makes the environment it needs (once, until its requirements change) and runs one thing.
-#   make test    lint and all tests that need no external server; ends in pytest's closing line
+#   make test    lint and all tests but those of test-stores; ends in pytest's closing line
+#   make test-stores  the tests on S3 servers that take minutes to build (once, into .servers/, by Go)
+#   make servers      every server the tests use, running, with addresses and options, until Ctrl-C
 #   make demo    write, kill in the middle of a publish, recover, prove by DuckDB
 #   make bench   the measurements, interleaved with the peers
 #   make lock    pin anew what pyproject.toml asks for, with hashes and without naming an index
@@ -8,10 +10,19 @@
 PYTHON ?= python3
 PIP_FLAGS = --quiet --disable-pip-version-check
 
-.PHONY: test lint demo bench lock clean
+.PHONY: test test-stores servers lint demo bench lock clean
 
 test: lint
-	.venv/bin/python -m pytest --cov --cov-report=term-missing --cov-fail-under=100
+	.venv/bin/python tests/s3_servers.py build moto ministack
+	.venv/bin/python -m pytest -m "not stores" --cov --cov-report=term-missing --cov-fail-under=100
+
+# What cannot be built or fetched is skipped, with the reason.
+test-stores: .venv/made
+	.venv/bin/python tests/s3_servers.py build
+	.venv/bin/python -m pytest -m stores
+
+servers: .venv/made
+	.venv/bin/python tests/s3_servers.py serve
 
 lint: .venv/made
 	.venv/bin/ruff check .

@@ -27,8 +27,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,10 +39,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SERVERS = Path(os.environ.get("TXSINK_SERVERS", ROOT / ".servers"))
+HDFS = Path(__file__).with_name("hdfs_cluster.py")
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 MINIO = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
 ACCESS_KEY, SECRET_KEY, REGION = "made-up-key", "made-up-secret", "us-east-1"
 START_SECONDS_MAX, STOP_SECONDS_MAX, BUILD_SECONDS_MAX = 60.0, 10.0, 1800.0
+CLUSTER_STOP_SECONDS_MAX = 60.0
 STARTS_MAX = 3
 POLL_SECONDS = 0.05
 # The parent's id and a command: becomes the command, and is killed when the parent ends (Linux only).
@@ -233,7 +235,6 @@ class Server:
     port: int
     process: subprocess.Popen[bytes]
     buckets: int = 0
-    _log: list[int] = field(default_factory=list)
 
     @property
     def traits(self) -> Traits:
@@ -295,7 +296,7 @@ def start(name: str, directory: Path) -> Server:
             # Another process may have taken the port between our look and its bind.
             if attempt == STARTS_MAX:
                 raise
-    raise AssertionError
+    raise AssertionError("the last attempt returns or raises")
 
 
 @contextmanager
@@ -385,7 +386,7 @@ def main(arguments: list[str]) -> None:
 def serve() -> None:
     """Every server there is, until Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with ExitStack() as running, tempfile.TemporaryDirectory() as place:
+    with ExitStack() as running, tempfile.TemporaryDirectory() as place, suppress(KeyboardInterrupt):
         for name in NAMES:
             reason = build(name)
             if reason:
@@ -394,10 +395,20 @@ def serve() -> None:
             server = start(name, Path(place) / name)
             running.callback(server.stop)
             print(f"{name}: s3://{server.make_bucket()} {server.storage_options}", flush=True)
-        try:
-            signal.pause()
-        except KeyboardInterrupt:
-            print("stopping", flush=True)
+        if HDFS.exists():
+            # It prints its own address, and stops when its input ends.
+            cluster = subprocess.Popen([sys.executable, str(HDFS)], stdin=subprocess.PIPE)
+            running.callback(_end_input, cluster)
+        signal.pause()
+    print("stopped", flush=True)
+
+
+def _end_input(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.communicate(timeout=CLUSTER_STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(STOP_SECONDS_MAX)
 
 
 if __name__ == "__main__":
