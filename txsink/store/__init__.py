@@ -157,6 +157,12 @@ def open_store(uri: str, storage_options: dict[str, object] | None = None) -> St
                 f"open {uri}", f"the local store takes no storage options, got {sorted(storage_options)}", "Drop them"
             )
         return LocalStore()
+    if scheme in {"s3", "s3a"}:
+        try:
+            from txsink.store.s3 import S3Store  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            raise InvalidRequestError("open an S3 store", f"{error.name} is missing", "Install txsink[s3]") from error
+        return S3Store(uri, storage_options or {})
     raise InvalidRequestError(
-        f"open {uri}", f"no store serves the scheme {scheme!r}", "Use a local path or a file:// URI"
+        f"open {uri}", f"no store serves the scheme {scheme!r}", "Use a local path, or a file://, s3:// or s3a:// URI"
     )
