@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import count
 from threading import Event
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
+from aiobotocore.session import AioSession
 from botocore.exceptions import BotoCoreError, HTTPClientError, IncompleteReadError
 from botocore.exceptions import ConnectionError as BotoConnectionError
+from botocore.loaders import create_loader
 from fsspec.asyn import sync
 from s3fs import S3FileSystem
 
@@ -250,6 +253,9 @@ def _client(options: dict[str, object]) -> S3FileSystem:
         config: dict[str, object] = {**_TIMEOUTS, **(options.get("config_kwargs") or {})}  # type: ignore[dict-item]
         config["retries"] = {"total_max_attempts": 1}
         client = S3FileSystem(**{**options, **_FORCED, "config_kwargs": config})
+        if client.session is None:
+            client.session = AioSession(**client.kwargs)
+            client.session.register_component("data_loader", _loader(client.session.get_config_variable("data_path")))
         client.connect()
     except Exception as error:  # noqa: BLE001 -- its text may hold the value of an option
         text, kind = str(error), type(error).__name__
@@ -260,6 +266,12 @@ def _client(options: dict[str, object]) -> S3FileSystem:
     named = sorted(name for name in names if f"'{name}'" in text)
     found = f"the S3 client refuses {', '.join(named) or 'one of ' + ', '.join(sorted(names))} ({kind})"
     raise InvalidRequestError("open an S3 store", found, "Fix storage_options: s3fs.S3FileSystem takes the same")
+
+
+@cache
+def _loader(data_path: str | None) -> Any:
+    """What knows the model of S3: reading that is most of what it costs to open a client after the first."""
+    return create_loader(data_path)
 
 
 def _deadline(value: object) -> float:
