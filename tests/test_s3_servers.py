@@ -8,17 +8,25 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
+import select
+import subprocess
+import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from botocore.exceptions import ClientError
 from s3fs import S3FileSystem
 
-from s3_servers import NAMES, TRAITS, Server, client, parameters
+import s3_servers
+from s3_servers import NAMES, TRAITS, Server, client, parameters, started
 
 MIB = 1 << 20
 IF_ABSENT = {"IfNoneMatch": "*"}
@@ -372,6 +380,12 @@ DIFFERENCES: dict[Callable[[Bucket], Any], dict[str, Any]] = {
 }
 
 
+def test_a_wrong_secret_is_refused_where_the_traits_say_so(server: Server, bucket: Bucket) -> None:
+    with client(server.endpoint, secret="not-the-secret") as s3:
+        status = Bucket(s3, bucket.name).put("k")
+    assert status == (403 if server.traits.checks_credentials else 200)
+
+
 @pytest.mark.parametrize("observe", DIFFERENCES, ids=lambda observe: observe.__name__)
 def test_servers_differ_as_they_did(server: Server, bucket: Bucket, observe: Callable[[Bucket], Any]) -> None:
     assert observe(bucket) == DIFFERENCES[observe][server.name]
@@ -466,10 +480,144 @@ def hold(server: Server) -> dict[str, Contest]:
 def test_of_sixteen_processes_at_once_one_wins_each_key(
     contests: Callable[[str], dict[str, Contest]], name: str, kind: str
 ) -> None:
-    contest = contests(name)[kind]
+    held = contests(name)
+    contest = held[kind]
     for key, statuses in enumerate(contest.statuses):
         assert Counter(statuses)[200] == 1, Counter(statuses)
         assert set(statuses) <= {200, 409, 412}, Counter(statuses)
         assert contest.held[key] == content(statuses.index(200), key)
     # Without a real race nothing was shown.
-    assert RACE_KEYS < 3 or len({statuses.index(200) for statuses in contest.statuses}) > 1
+    assert len({statuses.index(200) for one in held.values() for statuses in one.statuses if 200 in statuses}) > 1
+
+
+@pytest.mark.parametrize("name", parameters(*(name for name in NAMES if TRAITS[name].is_atomic)))
+def test_many_that_complete_one_upload_leave_it_whole(s3_server: Callable[[str], Server], name: str) -> None:
+    """Some are told 404 or 412. On versitygw some are told 200 while another is still at it and may yet fail."""
+    server = s3_server(name)
+    data = bytes(range(256)) * (40 * MIB // 256)
+    with ExitStack() as clients:
+        racers = [Bucket(clients.enter_context(client(server.endpoint)), "") for _ in range(4)]
+        racers[0].name = server.make_bucket()
+        staged = racers[0].stage("k", data)
+        barrier = threading.Barrier(len(racers))
+
+        def complete(racer: Bucket) -> tuple[int, int]:
+            racer.name = racers[0].name
+            barrier.wait(timeout=60)
+            return racer.complete(staged, **IF_ABSENT), racer.status("head_object", Key="k")
+
+        with ThreadPoolExecutor(len(racers)) as pool:
+            answers = list(pool.map(complete, racers))
+        said = {status for status, _ in answers}
+        assert 200 in said
+        assert said <= {200, 404, 412}
+        if server.traits.is_done_when_answered:
+            assert {there for status, there in answers if status == 200} == {200}
+        assert racers[0].read("k") == data
+
+
+# -- killed servers ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", parameters())
+def test_what_survives_kill_9_is_what_the_traits_say(tmp_path: Path, name: str) -> None:
+    with started(name, tmp_path) as server, client(server.endpoint) as s3:
+        bucket = Bucket(s3, server.make_bucket())
+        bucket.put("k", b"data", Metadata={"write-id": "1"})
+        staged = bucket.stage("d/k", b"a" * 5 * MIB, b"b", Metadata={"write-id": "2"})
+        server.kill()
+        server.restart()
+        assert bucket.status("get_object", Key="k") == (200 if server.traits.keeps_data else 404)
+        if server.traits.keeps_data:
+            assert bucket.read("k") == b"data"
+            assert bucket.head("k")["Metadata"] == {"write-id": "1"}
+        if server.traits.keeps_uploads:
+            assert bucket.uploads("d/k") == ["d/k"]
+            # MinIO lists a bucket's uploads from memory.
+            assert bucket.uploads("") == ([] if name == "minio" else ["d/k"])
+            assert bucket.complete(staged, **IF_ABSENT) == 200
+            assert bucket.read("d/k") == b"a" * 5 * MIB + b"b"
+            assert bucket.head("d/k")["Metadata"] == {"write-id": "2"}
+        else:
+            assert bucket.complete(staged, **IF_ABSENT) in {404, 500}
+
+
+@pytest.mark.stores
+def test_versitygw_forgets_an_upload_whose_complete_was_killed_and_still_answers_200(tmp_path: Path) -> None:
+    """It renames the upload first; what a kill leaves then counts as another's complete that is still at it."""
+    with started("versitygw", tmp_path) as server, client(server.endpoint) as s3:
+        bucket = Bucket(s3, server.make_bucket())
+        staged = bucket.stage("k", b"data")
+        server.kill()
+        (upload,) = (tmp_path / "data").rglob(staged.upload_id)
+        etag = f"{md5(md5(b'data')).hex()}-1"
+        upload.rename(upload.with_name(f"{staged.upload_id}.{etag}.inprogress"))
+        server.restart()
+        assert bucket.complete(staged, **IF_ABSENT) == 200
+        assert bucket.read("k") is None
+        assert bucket.status("list_parts", Key="k", UploadId=staged.upload_id) == 404
+        assert bucket.uploads("") == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux tells a process that its parent ended")
+@pytest.mark.parametrize("name", ["moto", "ministack"])
+def test_a_server_dies_with_the_process_that_started_it(tmp_path: Path, name: str) -> None:
+    if reason := s3_servers.missing(name):
+        pytest.skip(f"{name}: {reason}")
+    program = "import sys, s3_servers, pathlib\n"
+    program += "server = s3_servers.start(sys.argv[1], pathlib.Path(sys.argv[2]))\n"
+    program += "print(server.process.pid, flush=True)\nsys.stdin.read()"
+    command = [sys.executable, "-c", program, name, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parent) as parent:
+        assert parent.stdout is not None
+        server = os.pidfd_open(int(parent.stdout.readline()))
+        try:
+            parent.kill()
+            ended, _, _ = select.select([server], [], [], 60)
+        finally:
+            os.close(server)
+    assert ended, "it lives on"
+
+
+# -- what is not there -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nothing_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(s3_servers, "SERVERS", tmp_path / "servers")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["ministack", "versitygw", "minio"])
+def test_a_server_that_is_not_built_is_a_skip_that_says_how(nothing_built: Path, name: str) -> None:
+    with pytest.raises(pytest.skip.Exception, match=f"{name}: it is not built: make servers"):  # noqa: SIM117
+        with started(name, nothing_built):
+            raise AssertionError
+
+
+@pytest.mark.parametrize("name", ["versitygw", "minio"])
+def test_without_go_the_build_says_so_and_so_does_the_skip(nothing_built: Path, name: str) -> None:
+    assert s3_servers.build(name) == "it is built by Go, and no go is on the PATH"
+    with pytest.raises(s3_servers.NotHereError, match="no go is on the PATH"):
+        s3_servers.start(name, nothing_built)
+
+
+def test_a_fetch_that_fails_says_where_its_log_is_and_leaves_nothing(
+    nothing_built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_servers, "ROOT", nothing_built)  # no requirements there
+    assert s3_servers.build("ministack") == "python could not fetch or build it, see build-ministack.log"
+    assert sorted(path.name for path in (nothing_built / "servers").iterdir()) == [
+        "build-ministack.log",
+        "ministack.missing",
+    ]
+
+
+def test_a_server_that_ends_at_once_is_a_failure_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = s3_servers.RECIPES["moto"]._replace(
+        command=lambda tool, port, directory: ([str(tool), "-c", "raise SystemExit('no disk')"], {})
+    )
+    monkeypatch.setitem(s3_servers.RECIPES, "moto", recipe)
+    with pytest.raises(RuntimeError, match=r"moto ended; its log ends:\nno disk"):
+        s3_servers.start("moto", tmp_path)
