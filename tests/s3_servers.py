@@ -312,9 +312,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def client(endpoint: str, secret: str = SECRET_KEY) -> Iterator[Any]:
+def client(endpoint: str, secret: str = SECRET_KEY, read_seconds_max: float = 20) -> Iterator[Any]:
     """A plain client that tries once."""
-    config = botocore.config.Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=20)
+    config = botocore.config.Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=read_seconds_max)
     s3 = botocore.session.Session().create_client(
         "s3", REGION, endpoint_url=endpoint, aws_access_key_id=ACCESS_KEY, aws_secret_access_key=secret,
         config=config,
