@@ -13,7 +13,7 @@ Does not promise: that two requests sent at once arrive in a known order.
 | fail_after | applies it | 500 InternalError |
 | tear_answer | applies it | half of the answer, then the connection closes |
 | deliver_twice | applies it, then again | the second answer |
-| lose_request | gets half of it, then a reset | a reset |
+| lose_request | gets half of it, then the connection closes | a reset |
 | slow_down | gets nothing | 503 SlowDown |
 | delay | applies it at `release()`, or before the request that comes `after` later | no answer; or closed at once |
 
@@ -118,7 +118,7 @@ def deliver_twice(call: int, where: Where | None = None, *, times: int = 1) -> F
 
 
 def lose_request(call: int, where: Where | None = None, *, times: int = 1) -> Fault:
-    """Half of it reaches the server; both ends see a reset."""
+    """Half of it reaches the server; the client sees a reset."""
     return Fault(call, "lose_request", where, times)
 
 
@@ -325,7 +325,7 @@ class Proxy:
         return head + body
 
     def _cut(self, head: bytes, reader: BufferedReader, request: Request) -> None:
-        """The server gets half of the request; a request without a body, half of its head."""
+        """The server gets half of the body; without one, half of the first line, for moto takes half a head for all."""
         length = int(request.headers.get("content-length", 0))
         if length:
             message = head + reader.read(length // 2)
@@ -333,10 +333,12 @@ class Proxy:
             body = _read_body(reader, request.headers)
             message = head + body[: len(body) // 2]
         else:
-            message = head[: len(head) // 2]
+            message = head[: head.find(b"\r\n") // 2]
         with self._upstream() as server:
             server.sendall(message)
-            server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            server.shutdown(socket.SHUT_WR)
+            while server.recv(LINE_BYTES_MAX):  # until it has given up, so that what it did is done
+                pass
 
     def _upstream(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self._port), SERVER_SECONDS_MAX)

@@ -381,11 +381,13 @@ def test_a_client_that_waits_for_100_continue_gets_one(echo: Proxy, connection: 
     assert connection.getresponse().read() == b"data"
 
 
-def test_half_of_a_chunked_request_is_no_request(echo: Proxy, connection: http.client.HTTPConnection) -> None:
+def test_half_of_a_chunked_request_is_no_request_and_the_client_sees_a_reset(
+    echo: Proxy, connection: http.client.HTTPConnection
+) -> None:
     before = len(Echo.got)
     echo.plan(lose_request(1))
     connection.request("PUT", "/length", iter([b"data"] * 9), encode_chunked=True)
-    with pytest.raises(ConnectionError):
-        connection.getresponse()
+    with pytest.raises(ConnectionResetError):
+        connection.sock.recv(1)
     assert len(Echo.got) == before
     echo.check_delivered()
