@@ -22,6 +22,7 @@ from crash_check import check_wounded
 from crash_scenarios import Scenario, expire
 from crash_world import Program, World
 from faults import FaultyStore, delay
+from objects import Objects
 from simdisk import Crash, SimDisk
 from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError
 from txsink.store import Store
@@ -168,10 +169,12 @@ def plain(store: Store) -> Store:
     return store
 
 
-def races(chosen: Act, rival: Callable[[World], None]) -> Iterator[World]:
+def races(
+    chosen: Act, rival: Callable[[World], None], disk: Callable[[], SimDisk | Objects] = SimDisk
+) -> Iterator[World]:
     """The worlds after each interruption of the act by the rival."""
     for call in itertools.count(1):
-        world = World(SimDisk())
+        world = World(disk())
         chosen.before(world)
         store = FaultyStore(world.store())
         world.wrap = lambda _, store=store: store  # type: ignore[misc]
@@ -232,7 +235,7 @@ def survivals(act: Callable[[World, Program], None]) -> Iterator[Moment]:
         survivor = world.open("v")
         for epoch in range(4):
             survivor.commit(epoch)
-        ours, mortal = world.wrap, Mortal(world.disk)
+        ours, mortal = world.wrap, Mortal(cast("SimDisk", world.disk))
         world.wrap = lambda _, mortal=mortal: LocalStore(cast("ModuleType", mortal))  # type: ignore[misc]
         first = world.open(is_one_shot=True)
         mortal.calls_left = call

@@ -21,6 +21,7 @@ from crash_races import ACTS, BOTH, NOT_EXPIRED, Act
 from crash_scenarios import SCENARIOS, expire, setting
 from crash_world import Program, World
 from faults import FaultyStore, fail_before
+from objects import Objects
 from simdisk import SimDisk
 from txsink import log
 from txsink.errors import InternalError, TxsinkError
@@ -35,12 +36,12 @@ def crashes(*names: str, quota: int = 0) -> Search:
     return lambda: [Explorer(SCENARIOS[name], quota=quota).explore() for name in names]
 
 
-def race(act: Act, rival: Callable[[World], None]) -> Search:
+def race(act: Act, rival: Callable[[World], None], disk: Callable[[], SimDisk | Objects] = SimDisk) -> Search:
     """An act that a rival interrupts."""
 
     def search() -> None:
         with setting(BOTH):
-            for world in crash_races.races(act, rival):
+            for world in crash_races.races(act, rival, disk):
                 judge(BOTH, Moment(world.disk.after_kill(), world.truth), 1, is_thorough=False)
 
     return search

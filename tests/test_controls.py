@@ -40,10 +40,15 @@ from crash_searches import (
     with_a_sleeper,
     zombie_publishes,
 )
-from txsink import log, parquet, publish, recovery, transaction, writer
+from objects import Objects
+from txsink import log, parquet, recovery, sink, transaction, writer
+from txsink.publish import multipart, rename
 from txsink.store import local
 
 # -- variants ---------------------------------------------------------------------------------------------
+
+
+CANCEL = "[self.store.cancel(self._path(f.path), u.id) for f, u in zip(prepare.files, prepare.uploads)]"
 
 
 class Variant(NamedTuple):
@@ -93,7 +98,7 @@ VARIANTS: dict[str, Variant] = {
         local.LocalStore._link, "self._os.link", "self._os.replace", nothing_is_overwritten, "F14"
     ),
     "names of staged files durable before the prepare entry": variant(
-        transaction.prepare, "    log.store.settle(paths)\n", "", APPENDS, "I8"
+        transaction.prepare, "    publisher.settle(content.staged)\n", "", APPENDS, "I8"
     ),
     "`publishing` entry before the first removal": Variant(
         [
@@ -148,14 +153,14 @@ VARIANTS: dict[str, Variant] = {
         "I4",
     ),
     "names found in place durable before the commit entry": variant(
-        publish.RenamePublisher.publish,
+        rename.RenamePublisher.publish,
         "self.store.settle([target for _, target in published])",
         "pass",
         crashes("append_two_partitions", quota=CRASH_STATES_MAX),
         "I1|I3|I6|I8",
     ),
     "old names durably gone before new files come": variant(
-        publish.RenamePublisher.replace,
+        rename.RenamePublisher.replace,
         "    self.store.settle([path for path, _ in moves])\n",
         "",
         crashes("overwrite_the_table"),
@@ -164,7 +169,7 @@ VARIANTS: dict[str, Variant] = {
     "staged deleted before published": Variant(
         [
             (
-                publish.RenamePublisher.withdraw,
+                rename.RenamePublisher.withdraw,
                 [
                     ("    for path in staged:\n        self.store.delete(path)\n", ""),
                     (
@@ -177,8 +182,31 @@ VARIANTS: dict[str, Variant] = {
         race(RESTORE, zombie_publishes),
         "I1|I9",
     ),
+    "uploads dropped before completed files are deleted": Variant(
+        [
+            (
+                multipart.MultipartPublisher.withdraw,
+                [
+                    ("        self.store.cancel(self._path(file.path), upload.id)\n", "        pass\n"),
+                    (
+                        "            self.store.delete(path)\n",
+                        f"            self.store.delete(path)\n    {CANCEL}\n",
+                    ),
+                ],
+            )
+        ],
+        race(RESTORE, zombie_publishes, Objects),
+        "I1|I9",
+    ),
+    "claimed before anything is staged by upload": variant(
+        sink.open_sink,
+        "or not store.traits.moves or",
+        "or",
+        race(SLOW, crash_races.takes_over, Objects),
+        "I6|I8",
+    ),
     "published names durably gone before the `cleaned` entry": variant(
-        publish.RenamePublisher.withdraw,
+        rename.RenamePublisher.withdraw,
         "    self.store.settle(",
         "    print(",
         crashes("abort_what_was_half_published"),

@@ -25,13 +25,18 @@ from crash_races import (
 )
 from crash_scenarios import setting
 from crash_world import Program, World
+from objects import Objects
+from simdisk import SimDisk
 
 
+@pytest.mark.parametrize("disk", [SimDisk, Objects])
 @pytest.mark.parametrize("rival", RIVALS, ids=lambda rival: rival.__name__)
 @pytest.mark.parametrize("name", ACTS)
-def test_whatever_a_rival_does_in_between_no_promise_is_broken(name: str, rival: Callable[[World], None]) -> None:
+def test_whatever_a_rival_does_in_between_no_promise_is_broken(
+    name: str, rival: Callable[[World], None], disk: Callable[[], SimDisk | Objects]
+) -> None:
     with setting(BOTH):
-        for world in races(ACTS[name], rival):
+        for world in races(ACTS[name], rival, disk):
             judge(BOTH, Moment(world.disk.after_kill(), world.truth), 1, is_thorough=False)
 
 

@@ -41,7 +41,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 }
 CALLERS = {
     ("log", "append"): ("txsink/transaction.py", "txsink/recovery.py", "txsink/log.py"),
-    ("store", "delete"): ("txsink/recovery.py", "txsink/publish.py", "txsink/store/"),
+    ("store", "delete"): ("txsink/recovery.py", "txsink/publish/", "txsink/slots.py", "txsink/store/"),
 }
 VAGUE_NAMES = {"utils", "common", "base", "helpers", "manager"}
 FILE_LINES_MAX = 400

@@ -219,6 +219,8 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
 
     def _moved(self, files: list[StagedFile], epoch: int) -> list[StagedFile]:
         """The files under the epoch they came to belong to. What a move missed, `prepare` finds."""
+        if not self._sink.log.store.traits.moves:  # the name keeps the smallest epoch it could belong to
+            return [msgspec.structs.replace(one, epoch=epoch) for one in files]
         records, moves = [], []
         for one in files:
             head, slash, name = one.file.path.rpartition("/")
@@ -239,8 +241,7 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
         txn.stager = None
 
     def _staged_path(self, one: StagedFile) -> str:
-        directory = layout.run_directory(one.writer, one.run)
-        return f"{self._sink.settings.staging_root}/{directory}/{one.file.path}"
+        return f"{self._sink.settings.directory}/{one.file.path}"
 
     def _drop_prepared(self, epoch: int | None = None) -> None:
         """Abort one prepared epoch, or all. A rewind under way can only go forward: recover sees to it."""

@@ -80,9 +80,7 @@ class Log:
                 self._take(*found)
         except (CorruptError, InvalidRequestError) as error:
             problem = error
-        # ORDER: slots read before the entry we started from is looked at once more, else an expired one counts as
-        # unused, and what a stalled writer has put into it as an entry, or as a damaged one (I7).
-        if not self._stands(before):
+        if self._is_behind(before, problem):
             self._reload(before)
         elif problem is not None:
             raise problem
@@ -203,7 +201,7 @@ class Log:
                 # ORDER: the entry before looked at again before the append counts, else a stalled writer uses a
                 # slot twice that had expired: entries are deleted oldest first, so its neighbour went before (I7).
                 with possibly_written(entry.version):
-                    stands = self._stands(self.state)
+                    stands = self.store.traits.keeps_names or self._stands(self.state)
                 if stands:
                     self._take(entry, entries.digest(data))
                     self._settled = entry.version  # with everything before it: it is one directory
@@ -237,7 +235,8 @@ class Log:
 
     def hint(self) -> None:
         """Write the newest state down, unless a recent one is."""
-        if self.state.version - self._hinted >= HINT_EVERY:
+        every = 1 if self.store.traits.hints_always else HINT_EVERY
+        if self.state.version - self._hinted >= every:
             with suppress(TxsinkError):
                 # ORDER: entries read durable before the hint that counts on them, else a power cut leaves a hint at
                 # an entry that never was (I13).
@@ -308,6 +307,14 @@ class Log:
                 version=hint.version,
             )
         return known
+
+    def _is_behind(self, state: State, problem: TxsinkError | None) -> bool:
+        """Whether slots after `state`, which were just read, had expired."""
+        if self.store.traits.keeps_names:
+            return problem is not None and "expired" in problem.context
+        # ORDER: slots read before the entry we started from is looked at once more, else an expired one counts as
+        # unused, and what a stalled writer has put into it as an entry, or as a damaged one (I7).
+        return not self._stands(state)
 
     def _stands(self, state: State) -> bool:
         """Whether the newest entry of `state` is still in its slot; before the first: whether nothing is expired."""

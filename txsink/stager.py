@@ -22,7 +22,8 @@ class Stager(msgspec.Struct, frozen=True, kw_only=True):
 
     uri: str
     storage_options: dict[str, object]
-    staging_root: str
+    directory: str
+    id_prefix: str
     writer: str
     run: str
     epoch: int
@@ -37,7 +38,7 @@ class Stager(msgspec.Struct, frozen=True, kw_only=True):
         """Write `data` to staged files: all of it, or none."""
         stager = EpochStager(
             open_store(self.uri, self.storage_options),
-            self.staging_root,
+            self.directory,
             writer=self.writer,
             run=self.run,
             epoch=self.epoch,
@@ -45,7 +46,7 @@ class Stager(msgspec.Struct, frozen=True, kw_only=True):
             columns=self.columns,
             merge_schema=self.merge_schema,
             options=self.options,
-            new_id=self.new_id,
+            new_id=lambda: f"{self.id_prefix}{self.new_id()}",
             part=self.part,
         )
         try:

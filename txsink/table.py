@@ -22,8 +22,9 @@ from txsink.audit import Explanation, Problem
 from txsink.entry import Abort, AnyEntry, Claim, Commit, Create, Maintenance, Prepare, Publishing, WriterEntry
 from txsink.errors import CorruptError, InvalidRequestError
 from txsink.log import Log
+from txsink.publish import Publisher, open_publisher
 from txsink.segment import Fact
-from txsink.sink import staging_root_of, stamps
+from txsink.sink import stamps
 from txsink.slots import Stamps
 from txsink.snapshot import moment
 from txsink.state import Pending
@@ -154,9 +155,9 @@ class Table:
         return list(self._state.partition_columns)
 
     @property
-    def staging_root(self) -> str:
-        """Where transactions stage their files."""
-        return staging_root_of(self.log.root, self._state.staging)
+    def publisher(self) -> Publisher:
+        """How the table's transactions become visible."""
+        return open_publisher(self.log.store, self.log.root, self._state.staging)
 
     def refresh(self) -> Table:
         """Move on to the newest version."""
@@ -256,7 +257,7 @@ class Table:
 
     def verify(self, *, deep: bool = False) -> list[Problem]:
         """All that is not as the log says; `deep` reads every page and counts rows."""
-        return audit.verify(self.log, self.staging_root, deep=deep)
+        return audit.verify(self.log, self.publisher, deep=deep)
 
     def explain(self, writer: str, epoch: int) -> Explanation:
         """What became of an epoch, and why."""

@@ -19,6 +19,7 @@ from txsink.errors import InvalidRequestError
 Bytes: TypeAlias = bytes
 Paths: TypeAlias = list[str]
 Moves: TypeAlias = list[tuple[str, str]]
+Pending: TypeAlias = list[tuple[str, str]]
 
 
 class Traits(NamedTuple):
@@ -26,7 +27,7 @@ class Traits(NamedTuple):
 
     moves: bool = True  # a staged file has a name that `move` changes; if not, it is a pending upload (`Uploads`)
     keeps_names: bool = False  # what has expired is overwritten and not deleted: no name is ever used twice
-    hint_every: int = 16  # versions: so many small objects may be read one by one to open a table
+    hints_always: bool = False  # reads cost so much that the hint follows every commit
 
 
 class Tail(NamedTuple):
@@ -58,7 +59,9 @@ class Output(Protocol):
 class Store(Protocol):
     """The verbs. `root` arguments are directories the store may create and must make durable up to."""
 
-    traits: Traits
+    @property
+    def traits(self) -> Traits:
+        """What those above have to know of it."""
 
     def resolve(self, uri: str) -> str:
         """The absolute path of `uri`."""
@@ -118,7 +121,7 @@ class Uploads(Store, Protocol):
     def cancel(self, path: str, upload: str) -> bool:
         """Drop a pending upload: True; False when there is none of that id. Afterwards it cannot be completed."""
 
-    def uploads(self, path: str) -> list[tuple[str, str]]:
+    def uploads(self, path: str) -> Pending:
         """The pending uploads to names below a directory: (relative path, id), sorted."""
 
     def parts(self, path: str, upload: str) -> tuple[str, ...] | None:
