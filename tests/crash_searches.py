@@ -2,13 +2,14 @@
 
 Promises: a `Search` raises `Violation` when the engine, as it is at the time of the call, breaks a promise there.
 Relies on: `crash`, `crash_races`; the scenarios and acts that the proof itself runs, and some that need three parties.
-Does not promise: anything on an engine that is whole: that it is silent there is what the proof's own tests say.
+Does not promise: anything on an engine that is whole: that each search is silent there is a test of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from types import ModuleType
 from typing import cast
 
@@ -31,6 +32,7 @@ Search = Callable[[], object]
 CRASH_STATES_MAX = 4_000
 
 
+@cache
 def crashes(*names: str, quota: int = 0) -> Search:
     """Crashes in scenarios, and in their recoveries up to `quota` states."""
     return lambda: [Explorer(SCENARIOS[name], quota=quota).explore() for name in names]
@@ -47,6 +49,7 @@ def race(act: Act, rival: Callable[[World], None], disk: Callable[[], SimDisk | 
     return search
 
 
+@cache
 def survival(act: Callable[[World, Program], None], hint_every: int = 3) -> Search:
     """Somebody dies, somebody else goes on, and the power goes."""
 

@@ -31,10 +31,11 @@ FILE_SYSTEM = ("txsink/store/local.py", "txsink/cli.py")
 ONLY_IN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("os", "shutil", "tempfile", "glob", "fcntl", "pathlib"), (*FILE_SYSTEM, "formats/")),
     **dict.fromkeys(("time", "uuid", "random", "secrets"), ("txsink/sink.py",)),
-    **dict.fromkeys(("s3fs", "fsspec", "botocore", "aiobotocore"), ("txsink/store/s3.py",)),
+    **dict.fromkeys(("s3fs", "botocore", "aiobotocore"), ("txsink/store/s3.py",)),
     **dict.fromkeys(("click", "rich"), ("txsink/cli.py",)),
     **dict.fromkeys(("tests", "benchmarks", "examples", "asyncio"), ()),
     "deltalake": ("txsink/delta.py",),
+    "fsspec": ("txsink/store/memory.py", "txsink/store/s3.py"),
     "hdfs_native": ("txsink/store/hdfs.py",),
     "pyspark": ("formats/",),
     "pyspark_txsink": ("formats/",),

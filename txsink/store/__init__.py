@@ -152,14 +152,21 @@ def open_store(uri: str, storage_options: dict[str, object] | None = None) -> St
         found = f"storage_options is a {type(storage_options).__name__}"
         raise InvalidRequestError(f"open {uri}", found, "Give a dictionary")
     scheme = uri.partition("://")[0] if "://" in uri else "file"
+    if scheme in {"file", "memory"} and storage_options:
+        store = "local" if scheme == "file" else scheme
+        found = f"the {store} store takes no storage options, got {sorted(storage_options)}"
+        raise InvalidRequestError(f"open {uri}", found, "Drop them")
     if scheme == "file":
         from txsink.store.local import LocalStore  # noqa: PLC0415 -- stores are imported when opened
 
-        if storage_options:
-            raise InvalidRequestError(
-                f"open {uri}", f"the local store takes no storage options, got {sorted(storage_options)}", "Drop them"
-            )
         return LocalStore()
+    if scheme == "memory":
+        try:
+            from txsink.store.memory import MemoryStore  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            advice = "Install it: pip install 'txsink[memory]'"
+            raise InvalidRequestError(f"open {uri}", f"the package {error.name} is missing", advice) from error
+        return MemoryStore()
     raise InvalidRequestError(
         f"open {uri}", f"no store serves the scheme {scheme!r}", "Use a local path or a file:// URI"
     )
