@@ -235,7 +235,7 @@ VARIANTS: dict[str, Variant] = {
                 log.Log.refresh,
                 [
                     ("    before = self.state\n", "    before = self.state\n    stands = self._stands(before)\n"),
-                    ("if not self._stands(before):", "if not stands:"),
+                    ("if self._is_behind(before, problem):", "if not stands:"),
                 ],
             )
         ],
@@ -263,7 +263,7 @@ VARIANTS: dict[str, Variant] = {
                 recovery.forget,
                 [
                     ("    log.refresh()\n", ""),
-                    ("    found = paths\n", "    log.refresh()\n    found = paths\n"),
+                    ("    found = own\n", "    log.refresh()\n    found = own\n"),
                 ],
             )
         ],
@@ -274,12 +274,16 @@ VARIANTS: dict[str, Variant] = {
         recovery.sweep, "    log.refresh()\n", "", race(SWEEP, same_run_goes_back), "I8"
     ),
     "retired before swept": variant(  # unfenced sweep
-        recovery.sweep, "        claim(log, run, unclaimed)\n", "        pass\n", race(SLOW, sweeps), "I8|I6"
+        recovery.sweep,
+        "        claim(log, run, tuple(sorted(unclaimed)))\n",
+        "        pass\n",
+        race(SLOW, sweeps),
+        "I8|I6",
     ),
     "boundary in the log before the first deletion": variant(
         recovery.expire,
-        "    log.append(make)\n    _expire_below(log, log.state.boundary)\n",
-        "    _expire_below(log, min(before, base.version) if base else 0)\n    log.append(make)\n",
+        "    log.append(make)\n    _expire_below(log, first, log.state.boundary)\n",
+        "    _expire_below(log, first, min(before, base.version) if base else 0)\n    log.append(make)\n",
         crashes("expire_what_is_old"),
         "I8|I13",
     ),

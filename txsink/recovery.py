@@ -116,7 +116,6 @@ def forget(log: Log, run: Run, publisher: Publisher, epoch: int, own: list[Stage
         return  # retired, or about to claim: what is left is the sweep's
     named = {name for item in log.state.pending_of(run.writer) for name in names_of(log.prepare_entry(item.prepared))}
     publisher.drop([name for name in found if name not in named])
-    publisher.tidy(run.writer, run.run)
 
 
 def sweep(log: Log, run: Run, publisher: Publisher, names: list[StagedName], *, dry_run: bool = False) -> list[Swept]:
@@ -144,6 +143,8 @@ def sweep(log: Log, run: Run, publisher: Publisher, names: list[StagedName], *, 
         swept.append(Swept(name, Action.KEEP if name in named else _swept(log, name, fact)))
     if not dry_run:
         publisher.drop([name for name, action in swept if action is Action.DROP_STAGED])
+        for writer, named_run in facts:
+            publisher.tidy(writer, named_run)
     return swept
 
 

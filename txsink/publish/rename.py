@@ -102,18 +102,17 @@ class RenamePublisher(NamedTuple):
         return [name for name in names if name is not None]
 
     def drop(self, names: Iterable[StagedName]) -> None:
-        """Delete the files and the directories they leave empty, up to the writer's."""
+        """Delete the files and the directories they leave empty, up to the run's."""
         parents = []
         for name in names:
-            path = f"{self.place(name.writer, name.run)[0]}/{name.path}"
-            self.store.delete(path)
-            # Up to the writer's directory: who finds it there trusts that its name is durable.
-            parents.append((path.rpartition("/")[0], f"{self.staging_root}/{layout.writer_directory(name.writer)}"))
+            root = self.place(name.writer, name.run)[0]
+            self.store.delete(f"{root}/{name.path}")
+            parents.append((f"{root}/{name.path}".rpartition("/")[0], root))
         for directory, root in dict.fromkeys(parents):
             self.store.prune(directory, root)
 
     def tidy(self, writer: str, run: str) -> None:
-        """The run's directory, when it is empty."""
+        """The run's directory. Not the writer's: who finds it there trusts that its name is durable."""
         self.store.prune(self.place(writer, run)[0], f"{self.staging_root}/{layout.writer_directory(writer)}")
 
     def _path(self, writer: str, run: str, file: DataFile) -> str:
