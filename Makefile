@@ -1,5 +1,7 @@
 # Thin: each target makes the environment it needs (once, until its requirements change) and runs one thing.
-#   make test    lint and all tests that need no external server; ends in pytest's closing line
+#   make test    lint and all tests but those of test-stores; ends in pytest's closing line
+#   make test-stores  the tests on S3 servers that take minutes to build (once, into .servers/, by Go)
+#   make servers      every server the tests use, running, with addresses and options, until Ctrl-C
 #   make demo    write, kill in the middle of a publish, recover, prove by DuckDB
 #   make bench   the measurements, interleaved with the peers
 #   make lock    pin anew what pyproject.toml asks for, with hashes and without naming an index
@@ -8,10 +10,19 @@
 PYTHON ?= python3
 PIP_FLAGS = --quiet --disable-pip-version-check
 
-.PHONY: test lint demo bench lock clean
+.PHONY: test test-stores servers lint demo bench lock clean
 
 test: lint
-	.venv/bin/python -m pytest --cov --cov-report=term-missing --cov-fail-under=100
+	.venv/bin/python tests/s3_servers.py build moto ministack
+	.venv/bin/python -m pytest -m "not stores" --cov --cov-report=term-missing --cov-fail-under=100
+
+# What cannot be built or fetched is skipped, with the reason.
+test-stores: .venv/made
+	.venv/bin/python tests/s3_servers.py build
+	.venv/bin/python -m pytest -m stores
+
+servers: .venv/made
+	.venv/bin/python tests/s3_servers.py serve
 
 lint: .venv/made
 	.venv/bin/ruff check .
@@ -41,13 +52,14 @@ bench: .venv-bench/made
 	@echo '*' >$*/.gitignore
 	@touch $@
 
-LOCK = uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.10 --generate-hashes \
-  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --extra cli
+LOCK = uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes \
+  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 lock:
 	@command -v uv >/dev/null 2>&1 || { $(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install $(PIP_FLAGS) uv; }
 	PATH="$$PATH:$(CURDIR)/.venv-lock/bin"; for group in demo test bench; do \
-	  $(LOCK) --group $$group --output-file requirements/$$group.txt || exit 1; done
+	  $(LOCK) pyproject.toml --extra cli --group $$group --output-file requirements/$$group.txt || exit 1; done; \
+	$(LOCK) --group ministack --output-file requirements/ministack.txt
 
 clean:
 	rm -rf .venv .venv-demo .venv-bench .venv-lock .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist demo-data

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from place import Place
+from s3_servers import Server, started
 
 # Suites that test modules import keep pytest's account of a failed assert.
 pytest.register_assert_rewrite("contract_store", "contract_publish")
@@ -28,3 +31,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "T")
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Server]]:
+    """The S3 server of that name, shared by all tests: never kill it, make a bucket of your own."""
+    servers: dict[str, Server] = {}
+    with ExitStack() as running:
+
+        def one(name: str) -> Server:
+            if name not in servers:
+                servers[name] = running.enter_context(started(name, tmp_path_factory.mktemp(name)))
+            return servers[name]
+
+        yield one

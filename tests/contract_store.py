@@ -1,6 +1,7 @@
 """What every store promises, as a suite: subclass `StoreContract` and give it the fixtures `store` and `root`.
 
-Promises: a store that passes can carry the log, the staged files and the publish of a table.
+Promises: a store that passes can carry the log, the staged files and the publish of a table, with `MoveContract` by
+giving staged files their names, with `UploadContract` by completing uploads.
 Relies on: `root`, a fresh absolute path that need not exist; `other`, a second store on the same bytes, as another
 process has it. `StoreRaces` needs stores that several processes can open, and `opened`, which opens one there.
 Does not promise: durability (a power cut needs a simulated disk) nor error mapping: those are each store's own.
@@ -12,12 +13,13 @@ import multiprocessing
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import pytest
 
+from txsink.entry import Upload
 from txsink.errors import InternalError
-from txsink.store import Store
+from txsink.store import Output, Store, Uploads
 
 MIB = 1 << 20
 NAMES = ["plain", "with space", "day=2026-01-31", "Grüße/日本語", "a%20b", "x+y&z;'q'", "🜁", "dots.in.name", "-dash"]
@@ -26,11 +28,27 @@ Contents = dict[str, bytes]
 
 
 def stage(store: Store, path: str, data: bytes) -> None:
-    """A sealed file whose name is durable."""
+    """A file of that name, durable; InternalError when the name is taken."""
     output = store.create(path)
     output.write(data)
-    output.seal()
+    finish(store, path, output)
+
+
+def finish(store: Store, path: str, output: Output) -> None:
+    """Seal the file, and give it its name where sealing does not."""
+    upload = output.seal()
+    if upload is not None and not cast("Uploads", store).complete(path, upload):
+        raise InternalError(f"create {path}", "the name is taken", "")
     store.settle([path])
+
+
+def pending(store: Store, path: str, data: bytes) -> Upload:
+    """A sealed file that has no name yet."""
+    output = store.create(path)
+    output.write(data)
+    upload = output.seal()
+    assert upload is not None
+    return upload
 
 
 def contents(store: Store, root: str) -> Contents:
@@ -80,14 +98,15 @@ class StoreContract:
         assert other.read(f"{root}/0", 99) == b"mine"
 
     @pytest.mark.parametrize("name", NAMES)
-    def test_any_name_can_be_written_listed_moved_and_deleted(self, store: Store, root: str, name: str) -> None:
+    def test_any_name_can_be_written_listed_staged_and_deleted(self, store: Store, root: str, name: str) -> None:
         place = f"{root}/a b/ü"
         assert store.put_if_absent(f"{place}/{name}", b"x", "a") is True
         assert store.list(place) == [name]
         assert store.read(f"{place}/{name}", 9) == b"x"
-        assert store.move([(f"{place}/{name}", f"{root}/moved/{name}")]) == []
-        assert contents(store, root) == {f"moved/{name}": b"x"}
-        assert store.delete(f"{root}/moved/{name}") is True
+        stage(store, f"{root}/staged/{name}", b"y")
+        assert contents(store, root) == {f"a b/ü/{name}": b"x", f"staged/{name}": b"y"}
+        assert store.delete(f"{place}/{name}") is True
+        assert contents(store, root) == {f"staged/{name}": b"y"}
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -120,7 +139,7 @@ class StoreContract:
         assert tail is not None
         assert (tail.bytes, tail.data) == (0, b"")
 
-    def test_the_stamp_stays_while_a_file_is_read_moved_or_left_alone(self, store: Store, root: str) -> None:
+    def test_the_stamp_stays_while_a_file_is_read_or_left_alone(self, store: Store, root: str) -> None:
         stage(store, f"{root}/f", b"1")
         before = store.tail(f"{root}/f", 1)
         store.read(f"{root}/f", 9)
@@ -155,16 +174,15 @@ class StoreContract:
         assert [output.write(part) for part in parts] == [len(part) for part in parts]
         output.flush()
         assert not output.closed
-        output.seal()
+        finish(store, f"{root}/s/f", output)
         assert output.closed
-        store.settle([f"{root}/s/f"])
         assert other.read(f"{root}/s/f", 64 * MIB) == b"".join(parts)
 
     def test_a_staged_file_takes_any_buffer_of_bytes(self, store: Store, root: str) -> None:
         output = store.create(f"{root}/f")
         output.write(memoryview(b"view"))  # type: ignore[arg-type]  # pyarrow hands over buffers
         output.write(bytearray(b"array"))  # type: ignore[arg-type]
-        output.seal()
+        finish(store, f"{root}/f", output)
         assert store.read(f"{root}/f", 99) == b"viewarray"
 
     def test_a_taken_name_is_not_created_and_keeps_its_content(self, store: Store, root: str) -> None:
@@ -183,55 +201,6 @@ class StoreContract:
             output.discard()
             assert output.closed
             assert store.list(root) == []
-
-    # -- move -------------------------------------------------------------------------------------------
-
-    def test_a_moved_file_was_not_there_before_and_is_identical_after(
-        self, store: Store, other: Store, root: str
-    ) -> None:
-        """F13, F11: another process publishes what this one staged."""
-        stage(store, f"{root}/s/f", b"data")
-        assert store.read(f"{root}/t/k=v/f", 9) is None
-        assert other.move([(f"{root}/s/f", f"{root}/t/k=v/f")]) == []
-        assert contents(store, root) == {"t/k=v/f": b"data"}
-
-    def test_a_move_made_twice_is_reported_the_second_time_and_leaves_one_file(
-        self, store: Store, other: Store, root: str
-    ) -> None:
-        """F12: the caller looks at the target and finds its file."""
-        stage(store, f"{root}/s/f", b"data")
-        move = (f"{root}/s/f", f"{root}/t/f")
-        assert store.move([move]) == []
-        assert store.move([move]) == [move]
-        assert other.move([move]) == [move]
-        assert contents(store, root) == {"t/f": b"data"}
-
-    @pytest.mark.parametrize("theirs", [b"theirs", b"mine"])
-    def test_a_taken_target_is_reported_and_both_files_are_kept(self, store: Store, root: str, theirs: bytes) -> None:
-        """F14: whether the bytes are the same is the caller's question."""
-        stage(store, f"{root}/s/f", b"mine")
-        stage(store, f"{root}/t/f", theirs)
-        move = (f"{root}/s/f", f"{root}/t/f")
-        assert store.move([move]) == [move]
-        assert contents(store, root) == {"s/f": b"mine", "t/f": theirs}
-
-    @pytest.mark.parametrize("target", ["t/f", "nowhere/k=v/f"])
-    def test_a_missing_source_is_reported_and_nothing_else_is_touched(
-        self, store: Store, root: str, target: str
-    ) -> None:
-        """F15."""
-        stage(store, f"{root}/t/other", b"1")
-        move = (f"{root}/s/f", f"{root}/{target}")
-        assert store.move([move]) == [move]
-        assert contents(store, root) == {"t/other": b"1"}
-
-    def test_a_batch_of_moves_does_what_can_be_done_and_reports_the_rest(self, store: Store, root: str) -> None:
-        for name in ("s/a", "s/b", "t/b", "s/c"):
-            stage(store, f"{root}/{name}", name.encode())
-        moves = [(f"{root}/s/{name}", f"{root}/t/{name}") for name in "abcd"]
-        assert store.move(moves) == [moves[1], moves[3]]
-        assert contents(store, root) == {"s/b": b"s/b", "t/a": b"s/a", "t/b": b"t/b", "t/c": b"s/c"}
-        assert store.move([]) == []
 
     # -- delete, prune, same_place ----------------------------------------------------------------------
 
@@ -280,38 +249,208 @@ class StoreContract:
         assert not path.endswith("/")
 
 
-class StoreRaces:
-    """What only several processes can show. `opened` is called in each of them, so it must be found by name."""
+class MoveContract(StoreContract):
+    """One more test for each promise of a store whose staged files have names."""
 
-    opened: ClassVar[Callable[[], Store]]
+    @pytest.mark.parametrize("name", NAMES)
+    def test_any_name_can_be_moved_to(self, store: Store, root: str, name: str) -> None:
+        stage(store, f"{root}/a b/{name}", b"x")
+        assert store.move([(f"{root}/a b/{name}", f"{root}/moved/{name}")]) == []
+        assert contents(store, root) == {f"moved/{name}": b"x"}
+
+    def test_a_moved_file_was_not_there_before_and_is_identical_after(
+        self, store: Store, other: Store, root: str
+    ) -> None:
+        """F13, F11: another process publishes what this one staged."""
+        stage(store, f"{root}/s/f", b"data")
+        assert store.read(f"{root}/t/k=v/f", 9) is None
+        assert other.move([(f"{root}/s/f", f"{root}/t/k=v/f")]) == []
+        assert contents(store, root) == {"t/k=v/f": b"data"}
+
+    def test_a_move_made_twice_is_reported_the_second_time_and_leaves_one_file(
+        self, store: Store, other: Store, root: str
+    ) -> None:
+        """F12: the caller looks at the target and finds its file."""
+        stage(store, f"{root}/s/f", b"data")
+        move = (f"{root}/s/f", f"{root}/t/f")
+        assert store.move([move]) == []
+        assert store.move([move]) == [move]
+        assert other.move([move]) == [move]
+        assert contents(store, root) == {"t/f": b"data"}
+
+    @pytest.mark.parametrize("theirs", [b"theirs", b"mine"])
+    def test_a_taken_target_is_reported_and_both_files_are_kept(self, store: Store, root: str, theirs: bytes) -> None:
+        """F14: whether the bytes are the same is the caller's question."""
+        stage(store, f"{root}/s/f", b"mine")
+        stage(store, f"{root}/t/f", theirs)
+        move = (f"{root}/s/f", f"{root}/t/f")
+        assert store.move([move]) == [move]
+        assert contents(store, root) == {"s/f": b"mine", "t/f": theirs}
+
+    @pytest.mark.parametrize("target", ["t/f", "nowhere/k=v/f"])
+    def test_a_missing_source_is_reported_and_nothing_else_is_touched(
+        self, store: Store, root: str, target: str
+    ) -> None:
+        """F15."""
+        stage(store, f"{root}/t/other", b"1")
+        move = (f"{root}/s/f", f"{root}/{target}")
+        assert store.move([move]) == [move]
+        assert contents(store, root) == {"t/other": b"1"}
+
+    def test_a_batch_of_moves_does_what_can_be_done_and_reports_the_rest(self, store: Store, root: str) -> None:
+        for name in ("s/a", "s/b", "t/b", "s/c"):
+            stage(store, f"{root}/{name}", name.encode())
+        moves = [(f"{root}/s/{name}", f"{root}/t/{name}") for name in "abcd"]
+        assert store.move(moves) == [moves[1], moves[3]]
+        assert contents(store, root) == {"s/b": b"s/b", "t/a": b"s/a", "t/b": b"t/b", "t/c": b"s/c"}
+        assert store.move([]) == []
+
+
+class UploadContract(StoreContract):
+    """One more test for each promise of `txsink.store.Uploads`."""
+
+    @pytest.fixture
+    def uploads(self, store: Store) -> Uploads:
+        return cast("Uploads", store)
+
+    @pytest.fixture
+    def other_uploads(self, other: Store) -> Uploads:
+        return cast("Uploads", other)
+
+    def test_an_upload_is_unseen_until_any_process_completes_it(
+        self, uploads: Uploads, other_uploads: Uploads, root: str
+    ) -> None:
+        """F11, F13."""
+        upload = pending(uploads, f"{root}/k=v/f", b"data")
+        assert contents(uploads, root) == {}
+        assert uploads.tail(f"{root}/k=v/f", 9) is None
+        assert other_uploads.complete(f"{root}/k=v/f", upload) is True
+        assert contents(uploads, root) == {"k=v/f": b"data"}
+        assert uploads.uploads(root) == []
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_any_name_can_be_uploaded_to(self, uploads: Uploads, root: str, name: str) -> None:
+        upload = pending(uploads, f"{root}/a b/{name}", b"x")
+        assert uploads.parts(f"{root}/a b/{name}", upload.id) == upload.parts
+        assert uploads.uploads(root) == [(f"a b/{name}", upload.id)]
+        assert uploads.complete(f"{root}/a b/{name}", upload) is True
+        assert contents(uploads, root) == {f"a b/{name}": b"x"}
+
+    def test_completing_twice_leaves_the_one_file(self, uploads: Uploads, other_uploads: Uploads, root: str) -> None:
+        """F12: the caller looks at the name and finds its file."""
+        upload = pending(uploads, f"{root}/f", b"data")
+        assert uploads.complete(f"{root}/f", upload) is True
+        assert uploads.complete(f"{root}/f", upload) in {True, False}
+        assert other_uploads.complete(f"{root}/f", upload) in {True, False}
+        assert contents(uploads, root) == {"f": b"data"}
+
+    @pytest.mark.parametrize("theirs", [b"theirs", b"mine"])
+    def test_a_taken_name_is_reported_and_both_files_are_kept(self, uploads: Uploads, root: str, theirs: bytes) -> None:
+        """F14: whether the bytes are the same is the caller's question."""
+        upload = pending(uploads, f"{root}/f", b"mine")
+        uploads.put_if_absent(f"{root}/f", theirs, "a")
+        assert uploads.complete(f"{root}/f", upload) is False
+        assert contents(uploads, root) == {"f": theirs}
+        assert uploads.parts(f"{root}/f", upload.id) == upload.parts
+
+    def test_a_cancelled_upload_cannot_be_completed(self, uploads: Uploads, other_uploads: Uploads, root: str) -> None:
+        """I10: a stalled run finds nothing to publish."""
+        upload = pending(uploads, f"{root}/f", b"data")
+        assert other_uploads.cancel(f"{root}/f", upload.id) is True
+        assert uploads.complete(f"{root}/f", upload) is False
+        assert uploads.parts(f"{root}/f", upload.id) is None
+        assert contents(uploads, root) == {}
+        assert uploads.uploads(root) == []
+
+    def test_cancel_is_true_then_false(self, uploads: Uploads, root: str) -> None:
+        """F20."""
+        upload = pending(uploads, f"{root}/f", b"data")
+        assert [uploads.cancel(f"{root}/f", upload.id) for _ in range(3)] == [True, False, False]
+
+    def test_a_completed_upload_is_gone_and_cancelling_it_keeps_its_file(self, uploads: Uploads, root: str) -> None:
+        """I8."""
+        upload = pending(uploads, f"{root}/f", b"data")
+        assert uploads.complete(f"{root}/f", upload) is True
+        assert uploads.parts(f"{root}/f", upload.id) is None
+        assert uploads.cancel(f"{root}/f", upload.id) is False
+        assert contents(uploads, root) == {"f": b"data"}
+
+    def test_an_upload_that_lacks_a_part_is_not_made(self, uploads: Uploads, root: str) -> None:
+        upload = pending(uploads, f"{root}/f", b"data")
+        assert uploads.complete(f"{root}/f", Upload(upload.id, ("0" * 32,))) is False
+        assert contents(uploads, root) == {}
+
+    def test_the_pending_uploads_below_a_directory_are_listed_sorted(self, uploads: Uploads, root: str) -> None:
+        """I15: those beside it are not."""
+        assert uploads.uploads(root) == []
+        names = ["t/b", "t/a/x", "t/a/x", "t.b/c", "t", "u/d"]
+        ids = [(name, pending(uploads, f"{root}/{name}", b"1").id) for name in names]
+        assert uploads.uploads(f"{root}/t") == sorted((name[2:], id_) for name, id_ in ids if name.startswith("t/"))
+        assert uploads.uploads(root) == sorted(ids)
+
+    def test_a_discarded_file_leaves_no_upload_whenever_it_is_discarded(self, uploads: Uploads, root: str) -> None:
+        for seals in (False, True):
+            output = uploads.create(f"{root}/f")
+            output.write(b"x" * 17 * MIB)
+            if seals:
+                output.seal()
+            output.discard()
+            output.discard()
+            assert uploads.uploads(root) == []
+            assert uploads.list(root) == []
+
+    def test_a_file_of_many_parts_holds_every_byte_in_order(
+        self, uploads: Uploads, other_uploads: Uploads, root: str
+    ) -> None:
+        data = b"".join(number.to_bytes(4, "big") for number in range(5 * MIB))
+        output = uploads.create(f"{root}/f")
+        for start in range(0, len(data), 3 * MIB + 1):
+            output.write(data[start : start + 3 * MIB + 1])
+        upload = output.seal()
+        assert upload is not None
+        assert len(upload.parts) == 3
+        assert uploads.parts(f"{root}/f", upload.id) == upload.parts
+        assert other_uploads.complete(f"{root}/f", upload) is True
+        assert uploads.read(f"{root}/f", len(data)) == data
+
+
+class StoreRaces:
+    """What only several processes can show. What `opened` gives is called in each of them, so it can be pickled."""
+
     race_processes: ClassVar[int] = 16
     race_names: ClassVar[int] = 200
+
+    @pytest.fixture
+    def opened(self) -> Callable[[], Store]:
+        raise NotImplementedError
 
     @pytest.fixture
     def root(self) -> str:
         raise NotImplementedError
 
-    def test_each_name_has_one_winner_and_holds_what_the_winner_wrote(self, root: str) -> None:
+    def test_each_name_has_one_winner_and_holds_what_the_winner_wrote(
+        self, opened: Callable[[], Store], root: str
+    ) -> None:
         """F21."""
-        winners = race(type(self).opened, self.race_processes, self.race_names, root)
+        winners = race(opened, self.race_processes, self.race_names, root)
         assert sorted(name for won in winners for name in won) == list(range(self.race_names))
-        store = type(self).opened()
+        store = opened()
         expected = {f"log/{name}": f"{who} {name}".encode() for who, won in enumerate(winners) for name in won}
         assert contents(store, root) == expected
         # Without a real race nothing was shown.
         assert sum(bool(won) for won in winners) > 1
 
 
-def race(opened: Callable[[], Store], processes: int, names: int, root: str) -> list[list[int]]:
-    """The names that each process won."""
+def race(opened: Callable[[], Store], processes: int, names: int, root: str, padding: int = 0) -> list[list[int]]:
+    """The names that each process won, with objects larger by `padding` bytes."""
     # Fresh processes, forked from a server that shares nothing with this one: sixteen interpreters cost seconds.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "txsink.store.local"])
+    context.set_forkserver_preload(["pytest", "txsink.store.local", "txsink.store.s3"])
     barrier = context.Barrier(processes)
     running, answers = [], []
     for who in range(processes):
         answer, question = context.Pipe(duplex=False)
-        given = {"who": who, "names": names, "root": root}
+        given = {"who": who, "names": names, "root": root, "padding": padding}
         process = context.Process(target=_race_for_names, args=(opened, barrier, question), kwargs=given)
         process.start()
         question.close()  # so that a process that dies ends the wait for its answer
@@ -326,15 +465,23 @@ def race(opened: Callable[[], Store], processes: int, names: int, root: str) -> 
 
 
 def _race_for_names(
-    opened: Callable[[], Store], barrier: Barrier, question: Connection, *, who: int, names: int, root: str
+    opened: Callable[[], Store],
+    barrier: Barrier,
+    question: Connection,
+    *,
+    who: int,
+    names: int,
+    root: str,
+    padding: int,
 ) -> None:
     store = opened()
     won = []
     barrier.wait(timeout=120)
     for name in range(names):
-        created = store.put_if_absent(f"{root}/log/{name}", f"{who} {name}".encode(), f"{who}-{name}")
+        data = f"{who} {name}".encode() + bytes(padding)
+        created = store.put_if_absent(f"{root}/log/{name}", data, f"{who}-{name}")
         if created is None:
-            created = store.read(f"{root}/log/{name}", 99) == f"{who} {name}".encode()
+            created = store.read(f"{root}/log/{name}", len(data)) == data
         if created:
             won.append(name)
     question.send(won)

@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 
 import pytest
 
-from contract_store import StoreContract, StoreRaces, contents, stage
+from contract_store import MoveContract, StoreRaces, contents, stage
 from simdisk import Crash, SimDisk
 from simimage import every_choice
 from txsink.errors import (
@@ -33,7 +33,7 @@ def on(disk: SimDisk, kind: type[LocalStore] = LocalStore) -> LocalStore:
 # -- the contract -------------------------------------------------------------------------------------------
 
 
-class LocalContract(StoreContract):
+class LocalContract(MoveContract):
     """What a local store promises more than any store."""
 
     def test_put_leaves_no_temporary_file(self, store: Store, root: str) -> None:
@@ -89,7 +89,9 @@ class LocalContract(StoreContract):
 
 
 class TestOnARealDisk(LocalContract, StoreRaces):
-    opened = LocalStore
+    @pytest.fixture
+    def opened(self) -> Callable[[], Store]:
+        return LocalStore
 
     @pytest.fixture
     def store(self) -> Store:
