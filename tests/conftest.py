@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from hdfs_cluster import hdfs_cluster as hdfs_cluster
 from place import Place
 
 # Suites that test modules import keep pytest's account of a failed assert.

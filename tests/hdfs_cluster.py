@@ -94,7 +94,7 @@ class Node:
             )
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill -9."""
         if self.process is not None:
             self.process.kill()
             self.process.wait(START_SECONDS)
@@ -163,7 +163,7 @@ class Cluster:
         self.wait()
 
     def stop(self) -> None:
-        """kill -9 of every process."""
+        """Kill -9 of every process."""
         for node in (self.namenode, *self.datanodes):
             node.kill()
 
@@ -207,7 +207,9 @@ class Cluster:
         conf = self.directory / f"{name}.conf"
         conf.mkdir(parents=True)
         here = "127.0.0.1"
-        _write_configuration(conf / "core-site.xml", {"fs.defaultFS": self.uri, "hadoop.tmp.dir": self.directory / "tmp"})
+        _write_configuration(
+            conf / "core-site.xml", {"fs.defaultFS": self.uri, "hadoop.tmp.dir": self.directory / "tmp"}
+        )
         _write_configuration(
             conf / "hdfs-site.xml",
             {
@@ -302,7 +304,9 @@ def main() -> None:
         cluster = Cluster(Path(directory), block_bytes=128 << 20)
         try:
             cluster.start()
-            print(f"HDFS serves {cluster.uri}\nHADOOP_CONF_DIR={cluster.conf}\nIt stops when its input ends", flush=True)
+            print(
+                f"HDFS serves {cluster.uri}\nHADOOP_CONF_DIR={cluster.conf}\nIt stops when its input ends", flush=True
+            )
             with contextlib.suppress(KeyboardInterrupt):
                 sys.stdin.read()
         finally:

@@ -157,6 +157,15 @@ def open_store(uri: str, storage_options: dict[str, object] | None = None) -> St
                 f"open {uri}", f"the local store takes no storage options, got {sorted(storage_options)}", "Drop them"
             )
         return LocalStore()
+    if scheme in {"hdfs", "viewfs"}:
+        try:
+            from txsink.store.hdfs import HdfsStore  # noqa: PLC0415
+        except ImportError as error:
+            found = f"the client of HDFS is not there ({error})"
+            raise InvalidRequestError(f"open {scheme}://", found, "Install txsink[hdfs]") from error
+        return HdfsStore(uri, storage_options or {})
     raise InvalidRequestError(
-        f"open {uri}", f"no store serves the scheme {scheme!r}", "Use a local path or a file:// URI"
+        f"open {uri}",
+        f"no store serves the scheme {scheme!r}",
+        "Use a local path, or a file://, hdfs:// or viewfs:// URI",
     )
