@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from hdfs_cluster import hdfs_cluster as hdfs_cluster
 from place import Place
 from s3_servers import Server, started
 

@@ -35,8 +35,8 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("click", "rich"), ("txsink/cli.py",)),
     **dict.fromkeys(("tests", "benchmarks", "examples", "asyncio"), ()),
     "deltalake": ("txsink/delta.py",),
-    "fsspec": ("txsink/store/memory.py", "txsink/store/s3.py"),
-    "hdfs_native": ("txsink/store/hdfs.py",),
+    "fsspec": ("txsink/store/memory.py", "txsink/store/s3"),
+    "hdfs_native": ("txsink/store/hdfs",),
     "pyspark": ("formats/",),
     "pyspark_txsink": ("formats/",),
 }
