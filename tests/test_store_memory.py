@@ -25,7 +25,7 @@ from txsink import entry as entries
 from txsink import layout
 from txsink.entry import DataFile, Prepare
 from txsink.errors import CorruptError, InternalError, InvalidRequestError, UnavailableError
-from txsink.publish import RenamePublisher
+from txsink.publish.rename import RenamePublisher
 from txsink.store import Store, open_store
 from txsink.store.memory import MemoryStore
 
