@@ -69,13 +69,13 @@ class Traits(NamedTuple):
     is_atomic: bool  # of many conditional puts or completes at once, one wins
     keeps_data: bool  # objects survive kill -9
     keeps_uploads: bool  # staged parts survive kill -9
+    is_done_when_answered: bool  # 200 to a complete means that the object is there
     checks_credentials: bool
 
 
 class Recipe(NamedTuple):
     """How a server is built and started."""
 
-    traits: Traits
     tool: Callable[[], Path]
     build: Callable[[Path], None]  # to that path, or NotHereError
     command: Callable[[Path, int, Path], tuple[list[str], dict[str, str]]]  # of tool, port, directory
@@ -190,34 +190,27 @@ def _built_with_the_tests(tool: Path) -> None:
     """`moto` is one of the tests' own requirements."""
 
 
-RECIPES = {
-    "moto": Recipe(
-        Traits(is_atomic=False, keeps_data=False, keeps_uploads=False, checks_credentials=False),
-        lambda: Path(sys.executable),
-        _built_with_the_tests,
-        _moto,
+TRAITS = {
+    "moto": Traits(
+        is_atomic=False, keeps_data=False, keeps_uploads=False, is_done_when_answered=True, checks_credentials=False
     ),
-    "ministack": Recipe(
-        Traits(is_atomic=True, keeps_data=True, keeps_uploads=False, checks_credentials=False),
-        lambda: SERVERS / "ministack" / "bin" / "ministack",
-        _pip_install,
-        _ministack,
+    "ministack": Traits(
+        is_atomic=True, keeps_data=True, keeps_uploads=False, is_done_when_answered=True, checks_credentials=False
     ),
-    "versitygw": Recipe(
-        Traits(is_atomic=True, keeps_data=True, keeps_uploads=True, checks_credentials=True),
-        lambda: _bin(VERSITYGW),
-        lambda tool: _go_install(VERSITYGW, tool),
-        _versitygw,
+    "versitygw": Traits(
+        is_atomic=True, keeps_data=True, keeps_uploads=True, is_done_when_answered=False, checks_credentials=True
     ),
-    "minio": Recipe(
-        Traits(is_atomic=True, keeps_data=True, keeps_uploads=True, checks_credentials=True),
-        lambda: _bin(MINIO),
-        lambda tool: _go_install(MINIO, tool),
-        _minio,
+    "minio": Traits(
+        is_atomic=True, keeps_data=True, keeps_uploads=True, is_done_when_answered=True, checks_credentials=True
     ),
 }
+RECIPES = {
+    "moto": Recipe(lambda: Path(sys.executable), _built_with_the_tests, _moto),
+    "ministack": Recipe(lambda: SERVERS / "ministack" / "bin" / "ministack", _pip_install, _ministack),
+    "versitygw": Recipe(lambda: _bin(VERSITYGW), lambda tool: _go_install(VERSITYGW, tool), _versitygw),
+    "minio": Recipe(lambda: _bin(MINIO), lambda tool: _go_install(MINIO, tool), _minio),
+}
 NAMES = tuple(RECIPES)
-TRAITS = {name: recipe.traits for name, recipe in RECIPES.items()}
 SLOW_TO_BUILD = ("versitygw", "minio")
 
 
@@ -319,11 +312,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def client(endpoint: str) -> Iterator[Any]:
+def client(endpoint: str, secret: str = SECRET_KEY) -> Iterator[Any]:
     """A plain client that tries once."""
     config = botocore.config.Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=20)
     s3 = botocore.session.Session().create_client(
-        "s3", REGION, endpoint_url=endpoint, aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY,
+        "s3", REGION, endpoint_url=endpoint, aws_access_key_id=ACCESS_KEY, aws_secret_access_key=secret,
         config=config,
     )  # fmt: skip
     try:

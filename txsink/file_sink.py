@@ -30,7 +30,7 @@ from txsink import layout
 from txsink.errors import ConflictError, InvalidRequestError
 from txsink.sink import open_writer
 from txsink.stage import EpochStager, StagedFile
-from txsink.store import AnyPath
+from txsink.store import AnyPath, StorageOptions
 from txsink.two_phase import TwoPhaseCommitSink
 from txsink.txn import new_stager
 from txsink.writer import Sink
@@ -73,6 +73,8 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
         opener: Callable[..., Sink] = open_writer,
         **options: Any,
     ) -> None:
+        if "storage_options" in options:
+            options["storage_options"] = StorageOptions.of(options["storage_options"])
         super().__init__(
             transaction_timeout_seconds=transaction_timeout_seconds,
             timeout_warning_ratio=timeout_warning_ratio,

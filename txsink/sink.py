@@ -23,7 +23,7 @@ from txsink.log import Log
 from txsink.publish import open_publisher, staging_root_of
 from txsink.slots import Stamps
 from txsink.stage import StageOptions
-from txsink.store import AnyPath, Store, open_store, uri_of
+from txsink.store import AnyPath, StorageOptions, Store, open_store, uri_of
 from txsink.transaction import Run
 from txsink.txn import Result, Settings
 from txsink.writer import Sink
@@ -41,7 +41,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     partition_by: tuple[str, ...] | None = None
     merge_schema: bool = False
     staging_path: str | None = None
-    storage_options: dict[str, object] = {}
+    storage_options: StorageOptions = msgspec.field(default_factory=StorageOptions)
     run: str | None = None
     recover: bool = True
     layout: Literal["parquet"] = "parquet"
@@ -54,7 +54,8 @@ def write(path: AnyPath, data: object, *, writer: str, epoch: int, **options: An
     """
     of_begin = {name: options.pop(name) for name in BEGIN_OPTIONS if name in options}
     uri = uri_of(path)
-    store = open_store(uri, options.get("storage_options"))
+    options["storage_options"] = StorageOptions.of(options.get("storage_options"))
+    store = open_store(uri, options["storage_options"])
     with open_sink(store, stamps(), uri, writer, options, is_one_shot=True) as sink:
         txn = sink.begin(epoch, **of_begin)
         with txn:
@@ -68,7 +69,8 @@ def open_writer(path: AnyPath, writer: str, **options: Any) -> Sink:
     `options`: the fields of `Options` and of `StageOptions`.
     """
     uri = uri_of(path)
-    store = open_store(uri, options.get("storage_options"))
+    options["storage_options"] = StorageOptions.of(options.get("storage_options"))
+    store = open_store(uri, options["storage_options"])
     return open_sink(store, stamps(), uri, writer, options)
 
 
@@ -194,6 +196,7 @@ def _options(path: str, given: dict[str, Any]) -> tuple[Options, StageOptions]:
             hint = f"Did you mean {near[0]!r}?" if near else f"Known options: {known}"
             raise InvalidRequestError(f"open {path}", f"unknown option {name!r}", hint.rstrip("."))
     chosen = {name: value for name, value in given.items() if name in own}
+    chosen["storage_options"] = StorageOptions.of(chosen.get("storage_options"))
     by = chosen.get("partition_by")
     if isinstance(by, str):
         chosen["partition_by"] = (by,)

@@ -14,14 +14,14 @@ import msgspec
 
 from txsink.entry import Column
 from txsink.stage import EpochStager, StagedFile, StageOptions
-from txsink.store import open_store
+from txsink.store import StorageOptions, open_store
 
 
 class Stager(msgspec.Struct, frozen=True, kw_only=True):
     """Made by `Transaction.stager()`, sent to workers; `stage(data)` returns what to add to the transaction."""
 
     uri: str
-    storage_options: dict[str, object]
+    storage_options: StorageOptions
     directory: str
     id_prefix: str
     writer: str
@@ -33,6 +33,10 @@ class Stager(msgspec.Struct, frozen=True, kw_only=True):
     options: StageOptions
     new_id: Callable[[], str]
     part: str | None = None
+
+    def __post_init__(self) -> None:
+        # Also of a stager that was made by hand. The one thing that carries the options to where they are needed.
+        msgspec.structs.force_setattr(self, "storage_options", StorageOptions.of(self.storage_options))
 
     def stage(self, data: object) -> list[StagedFile]:
         """Write `data` to staged files: all of it, or none."""

@@ -28,7 +28,7 @@ from txsink.sink import stamps
 from txsink.slots import Stamps
 from txsink.snapshot import moment
 from txsink.state import Pending
-from txsink.store import AnyPath, Store, open_store, uri_of
+from txsink.store import AnyPath, StorageOptions, Store, open_store, uri_of
 
 _T = TypeVar("_T")
 _TRIES = 5
@@ -97,6 +97,7 @@ class PendingTransaction(NamedTuple):
 def open_table(path: AnyPath, *, storage_options: dict[str, object] | None = None) -> Table:
     """Open a table for reading. Nothing is created: a path without a table is InvalidRequestError."""
     uri = uri_of(path)
+    storage_options = StorageOptions.of(storage_options)
     return open_log(open_store(uri, storage_options), stamps(), uri)
 
 

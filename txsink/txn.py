@@ -22,6 +22,7 @@ from txsink.publish import Publisher, name_of
 from txsink.stage import EpochStager, StagedFile, StageOptions
 from txsink.stager import Stager
 from txsink.state import union
+from txsink.store import StorageOptions
 from txsink.transaction import Content, Run
 
 
@@ -29,7 +30,7 @@ class Settings(NamedTuple):
     """What an open writer stages with: `directory` and `id_prefix` as its publisher says."""
 
     uri: str
-    storage_options: dict[str, object]
+    storage_options: StorageOptions
     directory: str
     id_prefix: str
     merge_schema: bool
