@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from hdfs_cluster import hdfs_cluster as hdfs_cluster
+from hdfs_cluster import hdfs_cluster
 from place import Place
 from s3_servers import Server, started
+
+__all__ = ["hdfs_cluster"]
 
 # Suites that test modules import keep pytest's account of a failed assert.
 pytest.register_assert_rewrite("contract_store", "contract_publish")

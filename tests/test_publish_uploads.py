@@ -165,6 +165,7 @@ def test_a_version_whose_files_were_replaced_says_that_they_are_gone(bucket: Buc
     table = open_log(bucket.opened(), bucket.stamps, ROOT)
     with pytest.raises(InvalidRequestError, match="this store cannot keep replaced files"):
         table.to_arrow(version=before)
+    assert table.verify() == []
 
 
 # -- sweep ------------------------------------------------------------------------------------------------

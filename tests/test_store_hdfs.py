@@ -8,15 +8,14 @@ from functools import partial
 import pytest
 
 from contract_publish import PublishContract, Site
-from contract_store import StoreContract, StoreRaces, contents, stage
+from contract_store import StoreContract, StoreRaces
 from hdfs_cluster import Cluster
 from txsink import layout
 from txsink.entry import DataFile, Prepare
-from txsink.publish import RenamePublisher
+from txsink.publish.rename import RenamePublisher
 from txsink.store import Store, open_store
 
 pytest.importorskip("hdfs_native", reason="the client of HDFS is not installed")
-from txsink.store.hdfs import HdfsStore  # noqa: E402
 
 ROOTS = itertools.count()
 

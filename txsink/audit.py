@@ -181,11 +181,11 @@ def _segment_problems(log: Log, facts: dict[int, list[Fact]]) -> list[Problem]:
 
 
 def _file_problems(log: Log, *, deep: bool) -> list[Problem]:
-    """Files of the newest version, and those that an older retained one still names (I8)."""
+    """Files of the newest version, and those that an older retained one still names (I8), where they are kept."""
     try:
         named = {fact.path or "": fact for fact in log.live().values()}
         gone = (pc.field("kind") == "remove") & (pc.field("version") > log.state.boundary)
-        for fact in segment.rows_of(log.facts().filter(gone)):
+        for fact in segment.rows_of(log.facts().filter(gone)) if log.store.traits.moves else ():
             named.setdefault(fact.path or "", fact)
     except CorruptError as error:
         return [Problem(layout.LOG_DIRECTORY, f"the data files were not looked at: {error.attempted}: {error.found}")]
