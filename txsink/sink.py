@@ -110,8 +110,7 @@ def open_sink(
     sink = Sink(log, identity, publisher, settings)
     left = [name for name in names if not name.is_of(run)]
     unfinished = [item for item in (*opened.pending, *opened.aborting) if item.writer == writer]
-    if not is_one_shot or not store.traits.moves or left or unfinished:
-        # ORDER: claimed before anything is staged by upload, else a sweep cannot tell the run from a retired one (I10).
+    if not is_one_shot or left or unfinished:
         transaction.claim(log, identity)
         if chosen.recover:
             sink.recovered = recovery.recover(log, identity, publisher)

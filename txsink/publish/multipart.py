@@ -2,8 +2,7 @@
 
 Promises: those of `txsink.publish`. A staged file is a pending upload to its final name, which no reader sees; the
 prepare entry holds what completes it, so any process can. Replaced files are deleted: the store cannot move them.
-Relies on: `Uploads.complete`, which makes an object appear whole or not at all, and never over another one; a run
-claims its writer before it stages, so that every upload of a run that does not hold the writer is an orphan or named.
+Relies on: `Uploads.complete`, which makes an object appear whole or not at all, and never over another one.
 Does not promise: that a store keeps pending uploads. Where a life-cycle rule aborts one, publish is CorruptError, and
 nothing of the epoch is committed.
 """
