@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from hdfs_cluster import hdfs_cluster as hdfs_cluster
+from hdfs_cluster import hdfs_cluster
 from place import Place
 
 # Suites that test modules import keep pytest's account of a failed assert.
 pytest.register_assert_rewrite("contract_store", "contract_publish")
+
+__all__ = ["hdfs_cluster"]  # fixtures that modules of their own define
 
 settings.register_profile("txsink", derandomize=True, deadline=None, database=None)
 settings.load_profile("txsink")
