@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import multiprocessing
 import os
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -688,7 +689,104 @@ def test_a_file_gets_its_name_once_it_can_be_read_whole(
     tail = open_store(hdfs_cluster.uri).tail(f"{root}/2", 3)
     assert tail is not None
     assert (tail.bytes, tail.data) == (6, b"ged")
-    assert contents(store, root) == {"0": b"entry", "1": b"hint", "2": b"staged"}
+    assert late.move([(f"{root}/2", f"{root}/3")]) == []
+    assert contents(store, root) == {"0": b"entry", "1": b"hint", "3": b"staged"}
+
+
+class Planned:
+    """A client whose calls fail as planned, the next ones first."""
+
+    plan: ClassVar[dict[str, list[Exception]]] = {}
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self._client = Client(*given, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        if self.plan.get(name):
+            raise self.plan[name].pop()
+        return getattr(self._client, name)
+
+    def list_status(self, path: str, *, recursive: bool) -> Iterator[Any]:
+        yield from itertools.islice(self._client.list_status(path, recursive), 1)
+        if self.plan.get("list_status"):
+            raise self.plan["list_status"].pop()
+        yield from itertools.islice(self._client.list_status(path, recursive), 1, None)
+
+
+@pytest.fixture
+def planned(hdfs_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setattr(hdfs_calls, "Client", Planned)
+    monkeypatch.setattr(Planned, "plan", {})
+    planned = open_store(hdfs_cluster.uri)
+    planned.list("/none")
+    monkeypatch.setattr(hdfs_calls, "Client", Client)
+    return planned
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_anew(planned: Store, root: str) -> None:
+    gone = RuntimeError('DataTransferError("All DataNodes failed")')
+    stage(planned, f"{root}/f", b"new")
+    Planned.plan["read"] = [gone, gone]
+    assert planned.read(f"{root}/f", 9) == b"new"
+    Planned.plan["read"] = [gone]
+    assert planned.tail(f"{root}/f", 9) is not None
+    Planned.plan["read"] = [gone] * 9
+    with pytest.raises(UnavailableError, match="DataNodes"):
+        planned.read(f"{root}/f", 9)
+
+
+def test_a_directory_that_vanishes_while_it_is_listed_is_no_failure(planned: Store, root: str) -> None:
+    for name in ("a/f", "b/f", "c"):
+        stage(planned, f"{root}/{name}", b"")
+    Planned.plan["list_status"] = [FileNotFoundError("pruned"), FileNotFoundError("pruned")]
+    assert planned.list(root) == ["a/f", "b/f", "c"]
+    Planned.plan["list_status"] = [FileNotFoundError("pruned")] * 9
+    with pytest.raises(UnavailableError, match="vanished"):
+        planned.list(root)
+
+
+def test_a_put_whose_temporary_file_is_swept_is_unknown_and_a_move_whose_directory_is_pruned_is_made_again(
+    planned: Store, root: str
+) -> None:
+    Planned.plan["rename"] = [FileNotFoundError("swept")]
+    assert planned.put_if_absent(f"{root}/0", b"x", "a") is None
+    Planned.plan["rename"] = [FileNotFoundError("swept")]
+    with pytest.raises(UnavailableError, match="vanished"):
+        planned.replace(f"{root}/0", b"x", "b")
+    stage(planned, f"{root}/f", b"x")
+    Planned.plan["rename"] = [FileNotFoundError("pruned")] * 3
+    assert planned.move([(f"{root}/f", f"{root}/t/g")]) == []
+    Planned.plan["rename"] = [FileNotFoundError("pruned")] * 4
+    with pytest.raises(UnavailableError, match="vanished"):
+        planned.move([(f"{root}/t/g", f"{root}/f")])
+
+
+def test_an_error_after_a_lost_answer_leaves_the_outcome_unknown(planned: Store, root: str) -> None:
+    """I11: the first attempt may land yet."""
+    lost, refused = OSError("RPC listener disconnected"), OSError("Connection refused (os error 111)")
+    stage(planned, f"{root}/f", b"x")
+    move = [(f"{root}/f", f"{root}/g")]
+    plans: list[dict[str, list[Exception]]] = [
+        {"rename": [refused, lost]},
+        {"rename": [lost], "get_file_info": [refused]},
+        {"rename": [lost] * 4},
+    ]
+    for plan in plans:
+        Planned.plan.update(plan)
+        with pytest.raises(OutcomeUnknownError, match="RPC listener disconnected"):
+            planned.move(move)
+    Planned.plan["delete"] = [refused, lost]
+    with pytest.raises(OutcomeUnknownError, match="RPC listener disconnected"):
+        planned.delete(f"{root}/f")
+    assert contents(planned, root) == {"f": b"x"}
+
+
+def test_an_output_that_nobody_sealed_stays_unfinished_when_it_is_forgotten(store: Store, root: str) -> None:
+    """The client's writer would close a half-written file when it is collected."""
+    store.create(f"{root}/f").write(b"x" * 3 * MIB)
+    gc.collect()
+    is_closed = calls_of(open_store(calls_of(store).place)).do("x", lambda client: client.recover_lease(f"{root}/f"))
+    assert not is_closed
 
 
 # -- processes that die --------------------------------------------------------------------------------------
