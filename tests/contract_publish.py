@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from txsink import entry as entries
 from txsink.entry import FORMAT, DataFile, Prepare
 from txsink.errors import CorruptError
-from txsink.layout import run_directory
 from txsink.publish import Publisher
 from txsink.stage import EpochStager, StageOptions
 from txsink.store import Store
@@ -26,7 +25,6 @@ class Site:
 
     store: Store
     publisher: Publisher
-    staging_root: str
 
     def staged(self, prepare: Prepare, file: DataFile) -> bytes | None:
         """The bytes under the staged name."""
@@ -50,7 +48,12 @@ class Site:
 
 
 class PublishContract:
-    """F11 to F17 and F20, F28 of the scenarios, for one strategy."""
+    """F11 to F17 and F20, F28 of the scenarios, for one strategy.
+
+    `looks_first`: a publish looks at all files before it makes the first one visible, which costs requests on S3.
+    """
+
+    looks_first: ClassVar[bool] = True
 
     @pytest.fixture
     def site(self) -> Site:
@@ -101,7 +104,7 @@ class PublishContract:
             assert caught.value.context["path"] == second.path
             assert site.target(second) == other
             assert site.staged(prepare, second) == before
-            assert site.target(first) is None
+            assert not self.looks_first or site.target(first) is None
 
     def test_the_same_bytes_under_the_name_are_success_and_the_staged_file_goes(self, site: Site) -> None:
         """F14."""
@@ -120,14 +123,14 @@ class PublishContract:
             site.publisher.publish(prepare)
         assert caught.value.context["path"] == prepare.files[1].path
         for file in (prepare.files[0], prepare.files[2]):
-            assert site.staged(prepare, file) is not None
-            assert site.target(file) is None
+            assert not self.looks_first or site.staged(prepare, file) is not None
+            assert not self.looks_first or site.target(file) is None
 
     def test_a_publish_that_stopped_half_way_is_finished_by_another(self, site: Site) -> None:
         """S30: roll forward."""
         prepare = staged(site, 1, *[[number] for number in range(12)])
         expected = [site.staged(prepare, file) for file in prepare.files]
-        half = Prepare(**{**_fields(prepare), "files": prepare.files[:5]})
+        half = Prepare(**{**_fields(prepare), "files": prepare.files[:5], "uploads": prepare.uploads[:5]})
         site.publisher.publish(half)
         site.again().publisher.publish(prepare)
         assert [site.target(file) for file in prepare.files] == expected
@@ -146,7 +149,7 @@ class PublishContract:
         prepare = staged(site, 1)
         for act in (site.publisher.publish, site.publisher.replace, site.publisher.withdraw):
             act(prepare)
-        assert site.store.list(site.staging_root) == []
+        assert site.publisher.left("w", ()) == []
 
     # -- replace ----------------------------------------------------------------------------------------
 
@@ -170,7 +173,8 @@ class PublishContract:
     ) -> None:
         """F20: twice is no failure."""
         prepare = staged(site, 1, [1], [2])
-        site.publisher.publish(Prepare(**{**_fields(prepare), "files": prepare.files[:published]}))
+        done = {"files": prepare.files[:published], "uploads": prepare.uploads[:published]}
+        site.publisher.publish(Prepare(**{**_fields(prepare), **done}))
         for one in (site, site, site.again()):
             one.publisher.withdraw(prepare)
             for file in prepare.files:
@@ -195,11 +199,12 @@ class PublishContract:
 def staged(site: Site, epoch: int, *parts: list[int], partition: tuple[str, ...] = ()) -> Prepare:
     """One staged file for each list of ids, and the entry that would seal them."""
     ids = itertools.count(1)
+    directory, prefix = site.publisher.place("w", "r")
     records = []
     for part in parts:
         stager = EpochStager(
             site.store,
-            site.staging_root,
+            directory,
             writer="w",
             run="r",
             epoch=epoch,
@@ -207,11 +212,11 @@ def staged(site: Site, epoch: int, *parts: list[int], partition: tuple[str, ...]
             columns=(),
             merge_schema=False,
             options=StageOptions(),
-            new_id=lambda: f"{next(ids):08x}",
+            new_id=lambda: f"{prefix}{next(ids):08x}",
         )
         stager.write({"id": part, **{name: [f"v{value}" for value in part] for name in partition}})
         records += stager.finish()
-    site.store.settle([f"{site.staging_root}/{run_directory('w', 'r')}/{one.file.path}" for one in records])
+    site.publisher.settle(records)
     return Prepare(
         format=FORMAT,
         version=epoch,
@@ -228,6 +233,7 @@ def staged(site: Site, epoch: int, *parts: list[int], partition: tuple[str, ...]
         removes=(),
         columns=(),
         metadata={},
+        uploads=tuple(one.upload for one in records if one.upload),
     )
 
 

@@ -20,6 +20,7 @@ from crash_book import STAGING, Book, Files, Truth, Violation
 from crash_check import check_healed, check_log_reader, check_same, check_wounded
 from crash_scenarios import Scenario, setting
 from crash_world import World
+from objects import Objects
 from simdisk import Crash, SimDisk
 from simimage import Choice
 from txsink import recovery
@@ -32,7 +33,7 @@ SECONDS_MAX = 40  # crashes looked at within one recovery
 class Moment(NamedTuple):
     """A disk just before a call, and what had been told by then."""
 
-    disk: SimDisk
+    disk: SimDisk | Objects
     truth: Truth
 
 
@@ -49,7 +50,7 @@ def moments(world: World, run: Callable[[World], object]) -> list[Moment]:
     """The disk before every changing call of `run`, and after the last one."""
     found: list[Moment] = []
 
-    def note(disk: SimDisk) -> None:
+    def note(disk: SimDisk | Objects) -> None:
         found.append(Moment(disk.after_kill(), world.truth.fork()))
 
     world.disk.watch = note
@@ -105,9 +106,11 @@ class Whole:
         return self._chance.randrange(2) if stop == 2 else stop - 1
 
 
-def images(moment: Moment, seed: str, mixtures: int) -> Iterator[SimDisk]:
+def images(moment: Moment, seed: str, mixtures: int) -> Iterator[SimDisk | Objects]:
     """The disks that a kill and power cuts at this moment can leave."""
     yield moment.disk
+    if isinstance(moment.disk, Objects):
+        return  # what was answered is durable
     kinds = [Whole, random.Random]
     choices: list[Choice] = ["lost", "kept", *(kinds[n % 2](f"{seed}-{n}") for n in range(mixtures))]
     yield from (moment.disk.after_power_cut(choice) for choice in choices)
@@ -168,7 +171,7 @@ class Explorer:
             if self._is_new(image, moment.truth):
                 judge(self.chosen, Moment(image, moment.truth), 2, is_thorough=chance.randrange(8) == 0)
 
-    def _is_new(self, image: SimDisk, truth: Truth) -> bool:
+    def _is_new(self, image: SimDisk | Objects, truth: Truth) -> bool:
         mark = image.fingerprint()
         self.tally.states.add(mark)
         key = (mark, frozenset(truth.told))
@@ -235,7 +238,7 @@ def read_log(world: World, files: Files, book: Book) -> None:
         live = {path: fact.file() for path, fact in reader.live().items()} if reader.exists else {}
     except TxsinkError as error:
         raise Violation("I13 reader refused", f"{type(error).__name__}: {error}") from error
-    check_log_reader(files, live, book)
+    check_log_reader(files, live, book, world.truth)
 
 
 def clear(world: World) -> None:

@@ -48,10 +48,11 @@ class Truth:
     rows: dict[Epoch, tuple[int, ...]] = field(default_factory=dict)  # what each epoch is to hold
     told: set[Told] = field(default_factory=set)
     history: dict[int, bytes] = field(default_factory=dict)  # entries seen before they were expired
+    keeps_replaced: bool = True  # a bucket cannot move files: those that are replaced are deleted
 
     def fork(self) -> Truth:
         """A copy that may learn more."""
-        return Truth(dict(self.rows), set(self.told), dict(self.history))
+        return Truth(dict(self.rows), set(self.told), dict(self.history), self.keeps_replaced)
 
 
 def day_of(row: int) -> str:
@@ -114,7 +115,9 @@ def slots_of(files: Files) -> dict[int, bytes]:
     """The bytes in each slot of the log."""
     start = f"{ROOT}/{layout.LOG_DIRECTORY}/"
     names = ((path[len(start) :], data) for path, data in files.items() if path.startswith(start))
-    return {at: data for name, data in names if (at := layout.parse_version(name)) is not None}
+    return {
+        at: data for name, data in names if (at := layout.parse_version(name)) is not None and data != entries.EXPIRED
+    }
 
 
 @lru_cache(maxsize=1 << 15)

@@ -67,7 +67,7 @@ def check_wounded(files: Files, truth: Truth) -> Book:
     """What must hold at every moment, before any recovery."""
     book = book_of(files, truth)
     _check_told(book, truth)
-    _check_files(book, files)
+    _check_files(book, files, truth)
     _check_derived(book, files)
     seen = directory_ids(files)
     if twice := [row for row, count in seen.items() if count > 1]:
@@ -85,13 +85,19 @@ def check_wounded(files: Files, truth: Truth) -> Book:
     return book
 
 
-def check_log_reader(files: Files, live: Mapping[str, DataFile], book: Book) -> None:
+def check_log_reader(files: Files, live: Mapping[str, DataFile], book: Book, truth: Truth) -> None:
     """The engine's log reader names exactly the committed files, and their rows are those of whole epochs (I2)."""
     if {**live} != book.files:
         raise Violation("I2 log reader", f"it sees {sorted(live)}, committed are {sorted(book.files)}")
     contents = [places[0] for file in live.values() if (places := _places(files, file))]
-    if (seen := _counted(contents)) != ids_of(book.visible):
-        raise Violation("I1 log reader", f"it reads {sorted(seen.elements())}, not {sorted(ids_of(book.visible))}")
+    leaving = (
+        set()
+        if truth.keeps_replaced
+        else {row for one in book.waiting.values() if one.is_publishing for row in one.doomed}
+    )
+    expected = ids_of(row for row, path in book.visible.items() if row not in leaving or f"{ROOT}/{path}" in files)
+    if (seen := _counted(contents)) != expected:
+        raise Violation("I1 log reader", f"it reads {sorted(seen.elements())}, not {sorted(expected)}")
 
 
 def check_healed(files: Files, truth: Truth, before: Files, book_before: Book) -> Book:
@@ -141,18 +147,21 @@ def _check_told(book: Book, truth: Truth) -> None:
             raise Violation(f"I3 {told.what} was told", f"epoch {told.epoch} of {told.writer!r} is not")
 
 
-def _check_files(book: Book, files: Files) -> None:
+def _check_files(book: Book, files: Files, truth: Truth) -> None:
     """I6, I8: what is committed, what is pending and what a retained version names lies where it should."""
+    leaving = [file.path for one in book.waiting.values() if one.is_publishing for file in one.prepare.removes]
     for file in book.files.values():
-        _check_file(files, file, "I6 committed file")
+        if truth.keeps_replaced or file.path not in leaving:
+            _check_file(files, file, "I6 committed file")
     for file, _, version in book.removed.values():
-        if version > book.boundary:
+        if truth.keeps_replaced and version > book.boundary:
             _check_file(files, file, "I8 replaced file")
     for waiting in book.waiting.values():
         prepare = waiting.prepare
         directory = f"{STAGING}/{layout.run_directory(prepare.writer, prepare.run)}"
-        for file in prepare.files:
-            found = [files.get(f"{directory}/{file.path}"), files.get(f"{ROOT}/{file.path}")]
+        for at, file in enumerate(prepare.files):
+            staged = f"{STAGING}/{prepare.uploads[at].id}" if prepare.uploads else directory
+            found = [files.get(f"{staged}/{file.path}"), files.get(f"{ROOT}/{file.path}")]
             if not any(data is not None and _is_same(data, file) for data in found):
                 raise Violation("I8 pending file", f"{file.path} is neither staged nor published as recorded")
 

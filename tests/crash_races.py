@@ -1,8 +1,8 @@
 """Two processes at once: an act that is stopped at every one of its store calls while a rival does all of its own work.
 
 Promises: `races` yields the world after each such interruption, until the act has no further store call; the act may
-end, or be fenced, or be refused with a conflict. `survivals` has a process die at every system call while another one
-lives on and builds on what it left.
+end, or be fenced, or be refused with a conflict, or as its `refusals` say; any other refusal is a `Violation`.
+`survivals` has a process die at every system call while another one lives on and builds on what it left.
 Relies on: `faults.delay`; the programs of `crash_world`.
 Does not promise: two rivals that interrupt each other in turn; that is the model test.
 """
@@ -22,6 +22,7 @@ from crash_check import check_wounded
 from crash_scenarios import Scenario, expire
 from crash_world import Program, World
 from faults import FaultyStore, delay
+from objects import Objects
 from simdisk import Crash, SimDisk
 from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError
 from txsink.store import Store
@@ -32,11 +33,15 @@ NOT_EXPIRED = BOTH._replace(expires=False)
 
 
 class Act(NamedTuple):
-    """What is interrupted: what happens before it, with which program, and the act itself."""
+    """What is interrupted: what happens before it, with which program, and the act itself.
+
+    `refusals`: what an InvalidRequestError may say, each with the name of the rival who gives cause for it.
+    """
 
     before: Callable[[World], None]
     options: dict[str, Any]
     act: Callable[[World, Program], object]
+    refusals: tuple[tuple[str, str], ...] = ()
 
 
 # -- acts -------------------------------------------------------------------------------------------------
@@ -92,6 +97,9 @@ def begin_and_abort(world: World, program: Program) -> None:
     program.begin(2).abort()
 
 
+# The writer has meanwhile committed epoch 50.
+TOO_LATE = "it was never committed, or was taken back, yet epoch 50 is"
+
 ACTS: dict[str, Act] = {
     "commit": Act(two_epochs, {}, lambda _, program: program.commit(2)),
     "prepare, commit": Act(two_epochs, {}, prepare_and_finish),
@@ -100,12 +108,22 @@ ACTS: dict[str, Act] = {
     "overwrite": Act(two_epochs, {}, lambda _, program: program.commit(2, (0, 5), mode="overwrite")),
     "open": Act(leftovers, {}, lambda world, _: world.open()),
     "open an overwrite": Act(a_pending_overwrite, {}, lambda world, _: world.open()),
-    "write once": Act(another_writer, {"is_one_shot": True}, lambda _, program: program.commit(0, (300, 301))),
+    "write once": Act(
+        another_writer,
+        {"is_one_shot": True},
+        lambda _, program: program.commit(0, (300, 301)),
+        (("takes_over_and_overwrites", TOO_LATE), ("writes_once", TOO_LATE)),
+    ),
     "write once, after a crash": Act(
         staged_by_nobody_known, {"is_one_shot": True}, lambda _, program: program.commit(0, (300, 301))
     ),
     "restore": Act(leftovers, {"recover": False}, lambda _, program: program.recover(1, "skip")),
-    "rewind": Act(two_epochs, {"recover": False}, lambda _, program: program.recover(0, "rewind")),
+    "rewind": Act(
+        two_epochs,
+        {"recover": False},
+        lambda _, program: program.recover(0, "rewind"),
+        (("appends_and_expires", "its metadata, to resume from, has expired"),),
+    ),
     "sweep": Act(leftovers, {}, lambda _, program: program.sink.sweep()),
     "expire": Act(two_epochs, {}, lambda world, program: expire(world, program, 6)),
 }
@@ -168,20 +186,24 @@ def plain(store: Store) -> Store:
     return store
 
 
-def races(chosen: Act, rival: Callable[[World], None]) -> Iterator[World]:
+def races(
+    chosen: Act, rival: Callable[[World], None], disk: Callable[[], SimDisk | Objects] = SimDisk
+) -> Iterator[World]:
     """The worlds after each interruption of the act by the rival."""
     for call in itertools.count(1):
-        world = World(SimDisk())
+        world = World(disk())
         chosen.before(world)
         store = FaultyStore(world.store())
         world.wrap = lambda _, store=store: store  # type: ignore[misc]
         program = world.open(**chosen.options)
 
         store.plan.append(delay(store.calls + call, partial(unwrapped, world, rival)))
-        # InvalidRequestError: what it was to rewind to has expired.
         try:
-            with suppress(FencedError, ConflictError, InvalidRequestError):
+            with suppress(FencedError, ConflictError):
                 chosen.act(world, program)
+        except InvalidRequestError as error:
+            if (rival.__name__, error.found.partition(":")[0]) not in chosen.refusals:
+                raise Violation("I14 work refused", str(error)) from error
         except CorruptError as error:
             check_wounded(world.disk.files(), world.truth)
             raise Violation("I6 damage was found", str(error)) from error
@@ -232,7 +254,7 @@ def survivals(act: Callable[[World, Program], None]) -> Iterator[Moment]:
         survivor = world.open("v")
         for epoch in range(4):
             survivor.commit(epoch)
-        ours, mortal = world.wrap, Mortal(world.disk)
+        ours, mortal = world.wrap, Mortal(cast("SimDisk", world.disk))
         world.wrap = lambda _, mortal=mortal: LocalStore(cast("ModuleType", mortal))  # type: ignore[misc]
         first = world.open(is_one_shot=True)
         mortal.calls_left = call

@@ -203,7 +203,7 @@ def abort_what_was_half_published(world: World) -> None:
     for pending in log.state.pending:
         # The run published one of its two files, and stopped there.
         prepared = log.prepare_entry(pending.prepared)
-        half = msgspec.structs.replace(prepared, files=prepared.files[:1])
+        half = msgspec.structs.replace(prepared, files=prepared.files[:1], uploads=prepared.uploads[:1])
         writer.persist(lambda half=half: writer.sink.publisher.publish(half))  # type: ignore[misc]
     again = world.open(recover=False)
     again.recover(0, "skip")

@@ -2,13 +2,14 @@
 
 Promises: a `Search` raises `Violation` when the engine, as it is at the time of the call, breaks a promise there.
 Relies on: `crash`, `crash_races`; the scenarios and acts that the proof itself runs, and some that need three parties.
-Does not promise: anything on an engine that is whole: that it is silent there is what the proof's own tests say.
+Does not promise: anything on an engine that is whole: that each search is silent there is a test of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from types import ModuleType
 from typing import cast
 
@@ -21,6 +22,7 @@ from crash_races import ACTS, BOTH, NOT_EXPIRED, Act
 from crash_scenarios import SCENARIOS, expire, setting
 from crash_world import Program, World
 from faults import FaultyStore, fail_before
+from objects import Objects
 from simdisk import SimDisk
 from txsink import log
 from txsink.errors import InternalError, TxsinkError
@@ -30,22 +32,24 @@ Search = Callable[[], object]
 CRASH_STATES_MAX = 4_000
 
 
+@cache
 def crashes(*names: str, quota: int = 0) -> Search:
     """Crashes in scenarios, and in their recoveries up to `quota` states."""
     return lambda: [Explorer(SCENARIOS[name], quota=quota).explore() for name in names]
 
 
-def race(act: Act, rival: Callable[[World], None]) -> Search:
+def race(act: Act, rival: Callable[[World], None], disk: Callable[[], SimDisk | Objects] = SimDisk) -> Search:
     """An act that a rival interrupts."""
 
     def search() -> None:
         with setting(BOTH):
-            for world in crash_races.races(act, rival):
+            for world in crash_races.races(act, rival, disk):
                 judge(BOTH, Moment(world.disk.after_kill(), world.truth), 1, is_thorough=False)
 
     return search
 
 
+@cache
 def survival(act: Callable[[World, Program], None], hint_every: int = 3) -> Search:
     """Somebody dies, somebody else goes on, and the power goes."""
 

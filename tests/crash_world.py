@@ -1,4 +1,4 @@
-"""The programs that crash: a world is a disk with the processes on it; a program is one writer that wants to get on.
+"""The programs that crash: a world is a disk or bucket with processes; a program is one writer that wants to get on.
 
 Promises: the same calls in the same order with the same ids, whenever the store behaves the same; what a call has
 promised by returning is in `truth.told` before the next call begins; a program does what a reasonable one does: it
@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 from crash_book import ROOT, Told, Truth, day_of
+from objects import Objects, ObjectStore
 from simdisk import SimDisk
 from txsink import layout
 from txsink.errors import FencedError, TxsinkError, UnavailableError
@@ -50,14 +51,16 @@ def rows_table(rows: tuple[int, ...]) -> pa.Table:
 class World:
     """A disk, the processes that use it, and what they were told."""
 
-    def __init__(self, disk: SimDisk, truth: Truth | None = None, life: int = 0) -> None:
+    def __init__(self, disk: SimDisk | Objects, truth: Truth | None = None, life: int = 0) -> None:
         self.disk = disk
-        self.truth = Truth() if truth is None else truth
+        self.truth = Truth(keeps_replaced=isinstance(disk, SimDisk)) if truth is None else truth
         self.life = life
         self.wrap: Callable[[Store], Store] = lambda store: store
 
     def store(self) -> Store:
         """The disk as a new process has it."""
+        if isinstance(self.disk, Objects):
+            return self.wrap(ObjectStore(self.disk))
         return self.wrap(LocalStore(cast("ModuleType", self.disk)))
 
     def sink(self, writer: str = "w", *, is_one_shot: bool = False, **options: Any) -> Sink:

@@ -24,11 +24,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar, cast
 
 from simdisk import Crash
+from txsink.entry import Upload
 from txsink.errors import OutcomeUnknownError, UnavailableError
-from txsink.store import Moves, Output, Paths, Store, Tail
+from txsink.store import Moves, Output, Paths, Pending, Store, Tail, Traits, Uploads
 
 _T = TypeVar("_T")
-_READS = {"resolve", "read", "tail", "list", "same_place"}
+_READS = {"resolve", "read", "tail", "list", "same_place", "uploads", "parts"}
 
 
 class Fault(NamedTuple):
@@ -84,6 +85,10 @@ class FaultyStore:
         self.plan = list(plan)
         self.delivered: list[Fault] = []
         self.trace: list[tuple[str, str]] = []
+
+    @property
+    def traits(self) -> Traits:
+        return self._store.traits
 
     @property
     def calls(self) -> int:
@@ -144,6 +149,20 @@ class FaultyStore:
     def same_place(self, path: str, other: str) -> bool:
         return self.call("same_place", path, lambda: self._store.same_place(path, other))
 
+    # -- the verbs of `Uploads` -------------------------------------------------------------------------
+
+    def complete(self, path: str, upload: Upload) -> bool:
+        return self.call("complete", path, lambda: cast("Uploads", self._store).complete(path, upload))
+
+    def cancel(self, path: str, upload: str) -> bool:
+        return self.call("cancel", path, lambda: cast("Uploads", self._store).cancel(path, upload))
+
+    def uploads(self, path: str) -> Pending:
+        return self.call("uploads", path, lambda: cast("Uploads", self._store).uploads(path))
+
+    def parts(self, path: str, upload: str) -> tuple[str, ...] | None:
+        return self.call("parts", path, lambda: cast("Uploads", self._store).parts(path, upload))
+
     # -- the faults -------------------------------------------------------------------------------------
 
     def call(self, verb: str, path: str, act: Callable[[], _T]) -> _T:
@@ -202,9 +221,10 @@ class _FaultyOutput:
     def flush(self) -> None:
         self._output.flush()
 
-    def seal(self) -> None:
-        self._store.call("seal", self._path, self._output.seal)
+    def seal(self) -> Upload | None:
+        upload = self._store.call("seal", self._path, self._output.seal)
         self.closed = self._output.closed
+        return upload
 
     def discard(self) -> None:
         self._store.call("discard", self._path, self._output.discard)

@@ -11,6 +11,7 @@ import pytest
 
 from faults import FaultyStore, delay
 from place import Place, begin_publish, prepared
+from seen import staging
 from txsink import audit, layout, recovery, segment, transaction
 from txsink.entry import decode, encode
 from txsink.log import Log
@@ -114,7 +115,7 @@ def test_a_lost_file_of_an_older_version_is_found(place: Place) -> None:
 def test_a_lost_staged_file_of_a_pending_transaction_is_found(place: Place) -> None:
     with place.sink() as sink:
         prepare = prepared(sink, 4, {"id": [1]})
-        (staged,) = Path(place.table().staging_root).rglob("*.parquet")
+        (staged,) = staging(place.path).rglob("*.parquet")
         staged.unlink()
         ((where, told),) = found(place)
         assert where.endswith(prepare.files[0].path)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from place import Place, begin_publish, prepared, tree
+from seen import staging
 from txsink import layout, recovery, transaction
 from txsink.cli import main, printable
 from txsink.errors import FencedError
@@ -356,7 +357,7 @@ def test_recover_lists_and_deletes_what_the_writer_left_staged(place: Place, cli
     assert [one["action"] for one in plan] == ["commit", "delete"]
     assert plan[1]["path"].endswith(name)
     cli.json("recover", "--yes")
-    assert not list(Path(place.table().staging_root).rglob("*.parquet"))
+    assert not list(staging(place.path).rglob("*.parquet"))
 
 
 def test_recover_of_an_unknown_writer_suggests_one_and_claims_nothing(place: Place, cli: Cli, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Negative controls: the crash proof reports what is broken, else its silence would prove nothing (I1-I14).
 
 Every variant breaks one line of the engine; the enumeration of crashes or races that the proof uses must stop at a
-violation of the expected kind. Every `# ORDER:` comment of the engine has a variant.
+violation of the expected kind. Every `# ORDER:` comment of the engine has a variant. On the engine as it is no search
+reports anything, else a false alarm would pass for a catch.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pytest
 import crash_races
 from broken import Swap, rewrite
 from crash_book import Violation
-from crash_races import ACTS, Act
+from crash_races import ACTS, SURVIVORS, Act
 from crash_searches import (
     APPENDS,
     CRASH_STATES_MAX,
@@ -40,10 +41,15 @@ from crash_searches import (
     with_a_sleeper,
     zombie_publishes,
 )
-from txsink import log, parquet, publish, recovery, transaction, writer
+from objects import Objects
+from txsink import log, parquet, recovery, transaction, writer
+from txsink.publish import multipart, rename
 from txsink.store import local
 
 # -- variants ---------------------------------------------------------------------------------------------
+
+
+CANCEL = "[self.store.cancel(self._path(f.path), u.id) for f, u in zip(prepare.files, prepare.uploads)]"
 
 
 class Variant(NamedTuple):
@@ -85,7 +91,7 @@ VARIANTS: dict[str, Variant] = {
         APPENDS,
         "I6|I8",
     ),
-    "no directory fsync": variant(local.LocalStore._sync_directory, "self._os.fsync(handle)", "pass", APPENDS, "I"),
+    "no directory fsync": variant(local.LocalStore._sync_directory, "self._os.fsync(handle)", "pass", APPENDS, "I13"),
     "append overwrites": variant(
         local.LocalStore._put_once, "self._os.link", "self._os.replace", race(ACTS["commit"], crash_races.appends), "I7"
     ),
@@ -93,7 +99,7 @@ VARIANTS: dict[str, Variant] = {
         local.LocalStore._link, "self._os.link", "self._os.replace", nothing_is_overwritten, "F14"
     ),
     "names of staged files durable before the prepare entry": variant(
-        transaction.prepare, "    log.store.settle(paths)\n", "", APPENDS, "I8"
+        transaction.prepare, "    publisher.settle(content.staged)\n", "", APPENDS, "I8"
     ),
     "`publishing` entry before the first removal": Variant(
         [
@@ -116,7 +122,7 @@ VARIANTS: dict[str, Variant] = {
             (
                 transaction.roll_forward,
                 [
-                    ("        publisher.publish(prepared)\n", "        pass\n"),
+                    ("        publisher.publish(prepared, is_alone=prepared.run == run.run)\n", "        pass\n"),
                     ("    last = ", "    publisher.publish(prepared)\n    last = "),
                 ],
             )
@@ -148,14 +154,14 @@ VARIANTS: dict[str, Variant] = {
         "I4",
     ),
     "names found in place durable before the commit entry": variant(
-        publish.RenamePublisher.publish,
+        rename.RenamePublisher.publish,
         "self.store.settle([target for _, target in published])",
         "pass",
         crashes("append_two_partitions", quota=CRASH_STATES_MAX),
         "I1|I3|I6|I8",
     ),
     "old names durably gone before new files come": variant(
-        publish.RenamePublisher.replace,
+        rename.RenamePublisher.replace,
         "    self.store.settle([path for path, _ in moves])\n",
         "",
         crashes("overwrite_the_table"),
@@ -164,7 +170,7 @@ VARIANTS: dict[str, Variant] = {
     "staged deleted before published": Variant(
         [
             (
-                publish.RenamePublisher.withdraw,
+                rename.RenamePublisher.withdraw,
                 [
                     ("    for path in staged:\n        self.store.delete(path)\n", ""),
                     (
@@ -177,8 +183,24 @@ VARIANTS: dict[str, Variant] = {
         race(RESTORE, zombie_publishes),
         "I1|I9",
     ),
+    "uploads dropped before completed files are deleted": Variant(
+        [
+            (
+                multipart.MultipartPublisher.withdraw,
+                [
+                    ("        self.store.cancel(self._path(file.path), upload.id)\n", "        pass\n"),
+                    (
+                        "            self.store.delete(path)\n",
+                        f"            self.store.delete(path)\n    {CANCEL}\n",
+                    ),
+                ],
+            )
+        ],
+        race(RESTORE, zombie_publishes, Objects),
+        "I1|I9",
+    ),
     "published names durably gone before the `cleaned` entry": variant(
-        publish.RenamePublisher.withdraw,
+        rename.RenamePublisher.withdraw,
         "    self.store.settle(",
         "    print(",
         crashes("abort_what_was_half_published"),
@@ -206,7 +228,7 @@ VARIANTS: dict[str, Variant] = {
                 log.Log.refresh,
                 [
                     ("    before = self.state\n", "    before = self.state\n    stands = self._stands(before)\n"),
-                    ("if not self._stands(before):", "if not stands:"),
+                    ("if self._is_behind(before, problem):", "if not stands:"),
                 ],
             )
         ],
@@ -234,7 +256,7 @@ VARIANTS: dict[str, Variant] = {
                 recovery.forget,
                 [
                     ("    log.refresh()\n", ""),
-                    ("    found = paths\n", "    log.refresh()\n    found = paths\n"),
+                    ("    found = own\n", "    log.refresh()\n    found = own\n"),
                 ],
             )
         ],
@@ -245,12 +267,16 @@ VARIANTS: dict[str, Variant] = {
         recovery.sweep, "    log.refresh()\n", "", race(SWEEP, same_run_goes_back), "I8"
     ),
     "retired before swept": variant(  # unfenced sweep
-        recovery.sweep, "        claim(log, run, unclaimed)\n", "        pass\n", race(SLOW, sweeps), "I8|I6"
+        recovery.sweep,
+        "        claim(log, run, tuple(sorted(unclaimed)))\n",
+        "        pass\n",
+        race(SLOW, sweeps),
+        "I8|I6",
     ),
     "boundary in the log before the first deletion": variant(
         recovery.expire,
-        "    log.append(make)\n    _expire_below(log, log.state.boundary)\n",
-        "    _expire_below(log, min(before, base.version) if base else 0)\n    log.append(make)\n",
+        "    log.append(make)\n    _expire_below(log, first, log.state.boundary)\n",
+        "    _expire_below(log, first, min(before, base.version) if base else 0)\n    log.append(make)\n",
         crashes("expire_what_is_old"),
         "I8|I13",
     ),
@@ -259,14 +285,14 @@ VARIANTS: dict[str, Variant] = {
         '    log.store.settle([f"{log.root}/{path}" for path',
         '    print([f"{log.root}/{path}" for path',
         survival(crash_races.survivor_expires),
-        "I",
+        "I13",
     ),
     "newest state durable as the hint before the first entry": variant(
         recovery._expire_below,
         "    log.keep_hint()\n",
         "",
         crashes("expire_while_something_is_pending"),
-        "I",
+        "I13",
     ),
     "older names before newer ones": variant(
         recovery._expire_below,
@@ -302,6 +328,25 @@ def test_every_order_that_the_engine_keeps_has_a_variant_that_breaks_it() -> Non
         assert f"def {name}(" in Path(__file__).with_name(file).read_text(encoding="utf-8")
 
 
+def searches() -> dict[str, Search]:
+    """Each search once, by the name of a variant, but for those that `test_crash_races.py` runs as they are."""
+    found: dict[str, Search] = {}
+    for name, chosen in VARIANTS.items():
+        if chosen.search not in [*found.values(), *map(survival, SURVIVORS)]:
+            found[name] = chosen.search
+    return found
+
+
+@pytest.mark.parametrize("name", searches())
+def test_the_search_for_it_reports_nothing_on_the_engine_as_it_is(name: str) -> None:
+    VARIANTS[name].search()
+
+
+def test_every_variant_names_the_invariants_or_scenarios_it_must_be_caught_by() -> None:
+    for name, chosen in VARIANTS.items():
+        assert re.fullmatch(r"[IF]\d+(\|[IF]\d+)*", chosen.kinds), name
+
+
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_proof_reports_what_is_broken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = VARIANTS[name]
@@ -310,4 +355,4 @@ def test_the_proof_reports_what_is_broken(name: str, monkeypatch: pytest.MonkeyP
     with pytest.raises(Violation) as found:
         chosen.search()
     print(name, "=>", found.value)
-    assert re.match(chosen.kinds, found.value.kind), found.value
+    assert found.value.kind.split()[0] in chosen.kinds.split("|"), found.value

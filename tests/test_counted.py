@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 from faults import FaultyStore
+from objects import Objects, ObjectStore
 from txsink.log import HINT_EVERY
 from txsink.segment import BLOCK
 from txsink.sink import open_sink
@@ -267,3 +268,55 @@ def test_opening_again_and_again_without_a_commit_makes_the_next_opening_no_long
         return sum(verb == "read" for verb, _ in bench.calls_of(lambda: bench.open().close()))
 
     assert max(reads() for _ in range(5 * HINT_EVERY)) <= HINT_EVERY + 5
+
+
+# -- a store whose every call is a request ------------------------------------------------------------------
+
+
+class CountedBucket(Bench):
+    """A table in a bucket, every call of which is counted. What S3 makes of a call stands in test_store_s3.py."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.store = FaultyStore(ObjectStore(Objects()))
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> CountedBucket:
+    return CountedBucket(tmp_path)
+
+
+def test_an_epoch_in_a_bucket_takes_three_requests_a_file_and_three_for_the_log(bucket: CountedBucket) -> None:
+    with bucket.open() as sink:
+        write(sink, 0)
+        for epoch in range(1, 3 * BLOCK):
+            calls = bucket.calls_of(partial(write, sink, epoch))
+            # A summary and its segment are off the commit path, and come now and then.
+            assert [call for call in calls if call[1] not in {"summary", "segment"}] == [
+                ("create", "data"),  # with the first part, or the only one
+                ("seal", "data"),
+                ("put_if_absent", "log"),
+                ("complete", "data"),
+                ("put_if_absent", "log"),
+                ("put_hint", "hint"),
+            ]
+
+
+@pytest.mark.parametrize("epochs", [1, 70, 700])
+def test_opening_a_writer_in_a_bucket_takes_six_requests_at_any_age(bucket: CountedBucket, epochs: int) -> None:
+    bucket.grow(epochs)
+    for _ in range(2):
+        calls = bucket.calls_of(lambda: bucket.open().close())
+        # Resolving a path and settling what is durable already are no requests.
+        assert [verb for verb, _ in calls if verb not in {"resolve", "settle"}] == [
+            *("uploads", "read", "tail", "read"),
+            *("put_if_absent", "put_hint"),
+        ]
+
+
+def test_a_bucket_grows_by_the_file_and_two_entries_an_epoch(bucket: CountedBucket) -> None:
+    with bucket.open() as sink:
+        write(sink, 0)
+        before = len(bucket.store.list(str(bucket.root)))
+        write_all(sink, range(1, 10))
+        assert len(bucket.store.list(str(bucket.root))) == before + 9 * 3

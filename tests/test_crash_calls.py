@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import TypeAlias
 
 import pytest
 
@@ -16,16 +17,19 @@ from crash_book import STAGING, Book, book_of
 from crash_scenarios import SCENARIOS, Scenario, setting
 from crash_world import Program, World
 from faults import Fault, FaultyStore, crash_after, crash_before, fail_before, lose_answer, lose_request
+from objects import Objects
 from simdisk import Crash, SimDisk
 from txsink.errors import CorruptError, OutcomeUnknownError, TxsinkError, UnavailableError
 from txsink.store import Store
 
-READS = {"resolve", "read", "tail", "list", "same_place"}
+READS = {"resolve", "read", "tail", "list", "same_place", "uploads", "parts"}
+NewDisk: TypeAlias = Callable[[], SimDisk | Objects]
+DISKS: list[NewDisk] = [SimDisk, Objects]
 
 
-def faulty_world(*plan: Fault) -> tuple[World, list[FaultyStore]]:
+def faulty_world(*plan: Fault, disk: NewDisk = SimDisk) -> tuple[World, list[FaultyStore]]:
     """A world whose processes share one count of store calls."""
-    world = World(SimDisk())
+    world = World(disk())
     made: list[FaultyStore] = []
 
     def wrap(store: Store) -> Store:
@@ -38,9 +42,9 @@ def faulty_world(*plan: Fault) -> tuple[World, list[FaultyStore]]:
     return world, made
 
 
-def calls_of(chosen: Scenario) -> list[str]:
+def calls_of(chosen: Scenario, disk: NewDisk) -> list[str]:
     """The verbs that the scenario calls, in order."""
-    world, made = faulty_world()
+    world, made = faulty_world(disk=disk)
     chosen.run(world)
     return [verb for verb, _ in made[0].trace]
 
@@ -57,14 +61,15 @@ def book(world: World) -> Book:
     return book_of(world.disk.files(), world.truth)
 
 
+@pytest.mark.parametrize("disk", DISKS)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_crash_before_or_after_any_store_call_breaks_no_promise(name: str) -> None:
+def test_a_crash_before_or_after_any_store_call_breaks_no_promise(name: str, disk: NewDisk) -> None:
     chosen = SCENARIOS[name]
     with setting(chosen):
-        for call, verb in enumerate(calls_of(chosen), 1):
+        for call, verb in enumerate(calls_of(chosen, disk), 1):
             # After a read is before the next call.
             for fault in (crash_before(call), *([] if verb in READS else [crash_after(call)])):
-                world, made = faulty_world(fault)
+                world, made = faulty_world(fault, disk=disk)
                 with suppress(Crash):
                     chosen.run(world)
                 made[0].check_delivered()
@@ -80,17 +85,18 @@ def faults_at(call: int, verb: str) -> Iterator[Fault]:
         yield lose_answer(call, raises=True)
 
 
+@pytest.mark.parametrize("disk", DISKS)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_program_that_tries_again_after_a_fault_gets_every_epoch_in_once(name: str) -> None:
+def test_a_program_that_tries_again_after_a_fault_gets_every_epoch_in_once(name: str, disk: NewDisk) -> None:
     """F22, I11, I14: an error or a lost answer at any store call; then the program goes on to its end."""
     chosen = SCENARIOS[name]
     with setting(chosen):
-        expected = World(SimDisk())
+        expected = World(disk())
         chosen.run(expected)
         wanted = {told for told in expected.truth.told if told.what == "committed"}
-        for call, verb in enumerate(calls_of(chosen), 1):
+        for call, verb in enumerate(calls_of(chosen, disk), 1):
             for fault in faults_at(call, verb):
-                world, made = faulty_world(fault)
+                world, made = faulty_world(fault, disk=disk)
                 chosen.run(world)
                 made[0].check_delivered()
                 check(chosen, world, is_thorough=call % 10 == 0)
@@ -98,15 +104,16 @@ def test_a_program_that_tries_again_after_a_fault_gets_every_epoch_in_once(name:
                 assert len(set(committed(world))) >= len({(told.writer, told.epoch) for told in wanted})
 
 
+@pytest.mark.parametrize("disk", DISKS)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_program_that_gives_up_after_a_fault_leaves_what_recovery_can_finish(name: str) -> None:
+def test_a_program_that_gives_up_after_a_fault_leaves_what_recovery_can_finish(name: str, disk: NewDisk) -> None:
     """I11: whatever the error says, nothing was deleted that the log names; the next process finds out."""
     chosen = SCENARIOS[name]
     with setting(chosen), pytest.MonkeyPatch.context() as patch:
         patch.setattr("crash_world.TRIES", 1)
-        for call, verb in enumerate(calls_of(chosen), 1):
+        for call, verb in enumerate(calls_of(chosen, disk), 1):
             for fault in faults_at(call, verb):
-                world, made = faulty_world(fault)
+                world, made = faulty_world(fault, disk=disk)
                 with suppress(TxsinkError):
                     chosen.run(world)
                 made[0].check_delivered()

@@ -11,7 +11,6 @@ from crash_book import book_of
 from crash_races import (
     ACTS,
     BOTH,
-    NOT_EXPIRED,
     RIVALS,
     SURVIVORS,
     Act,
@@ -20,18 +19,23 @@ from crash_races import (
     many_epochs,
     overwrites,
     races,
-    survivals,
     two_epochs,
 )
 from crash_scenarios import setting
+from crash_searches import survival
 from crash_world import Program, World
+from objects import Objects
+from simdisk import SimDisk
 
 
+@pytest.mark.parametrize("disk", [SimDisk, Objects])
 @pytest.mark.parametrize("rival", RIVALS, ids=lambda rival: rival.__name__)
 @pytest.mark.parametrize("name", ACTS)
-def test_whatever_a_rival_does_in_between_no_promise_is_broken(name: str, rival: Callable[[World], None]) -> None:
+def test_whatever_a_rival_does_in_between_no_promise_is_broken(
+    name: str, rival: Callable[[World], None], disk: Callable[[], SimDisk | Objects]
+) -> None:
     with setting(BOTH):
-        for world in races(ACTS[name], rival):
+        for world in races(ACTS[name], rival, disk):
             judge(BOTH, Moment(world.disk.after_kill(), world.truth), 1, is_thorough=False)
 
 
@@ -65,6 +69,4 @@ def test_what_a_survivor_builds_on_entries_of_the_dead_outlives_a_power_cut(
     act: Callable[[World, Program], None],
 ) -> None:
     """An entry whose sync was cut short by a kill is read, believed and summarised by others (I1, I3, I13)."""
-    with setting(NOT_EXPIRED):
-        for moment in survivals(act):
-            judge(NOT_EXPIRED, moment, 1, is_thorough=False)
+    survival(act)()

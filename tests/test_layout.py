@@ -174,7 +174,7 @@ def test_staged_paths_parse_back_and_stay_below_the_staging_root(writer: str, ru
     assert stays_below_its_root(staged)
     assert directory.count("/") == 1
     assert layout.run_directory(writer, run).startswith(f"{layout.writer_directory(writer)}/")
-    assert layout.parse_staged(staged) == (writer, run, layout.data_epoch(path), path)
+    assert layout.parse_staged(staged) == layout.StagedName(writer, run, layout.data_epoch(path), path)
 
 
 @given(NAMES, NAMES)

@@ -12,7 +12,7 @@ from seen import names
 from txsink import layout
 from txsink.entry import DataFile, Prepare
 from txsink.errors import CorruptError, UnavailableError
-from txsink.publish import RenamePublisher
+from txsink.publish.rename import RenamePublisher
 from txsink.store import Store
 from txsink.store.local import LocalStore
 

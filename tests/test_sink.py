@@ -237,7 +237,7 @@ def test_a_staging_path_of_ones_own_is_kept_with_the_table(place: Place, tmp_pat
     assert len(names(tmp_path / "elsewhere/staged")) == 1
     assert not staging(place.path).exists()
     with place.sink() as sink:
-        assert sink.settings.staging_root == str(tmp_path / "elsewhere/staged")
+        assert sink.settings.directory.startswith(str(tmp_path / "elsewhere/staged"))
     with pytest.raises(InvalidRequestError, match="set when it was created"):
         place.sink(staging_path=str(tmp_path / "another"))
     place.sink(staging_path=str(tmp_path / "elsewhere/../elsewhere/staged")).close()

@@ -73,7 +73,8 @@ class Stage:
             "options": StageOptions(**{name: changes.pop(name) for name in list(changes) if name in OPTIONS}),
             "new_id": lambda: next(self.ids),
         }
-        return EpochStager(self.store, str(self.root), **{**given, **changes})
+        given |= changes
+        return EpochStager(self.store, f"{self.root}/{layout.run_directory(given['writer'], given['run'])}", **given)
 
     def stage(self, *data: object, **changes: Any) -> list[StagedFile]:
         stager = self.stager(**changes)
@@ -214,7 +215,7 @@ def test_a_wrong_name_or_epoch_is_refused(stage: Stage, changes: dict[str, Any])
 def test_a_writers_name_is_only_a_name(stage: Stage, writer: str) -> None:
     (one,) = stage.stage(TABLE, writer=writer, run="..")
     parsed = layout.parse_staged(stage.files[0])
-    assert parsed == (writer, "..", 7, one.file.path)
+    assert parsed == layout.StagedName(writer, "..", 7, one.file.path)
 
 
 # -- sizes and memory ----------------------------------------------------------------------------------

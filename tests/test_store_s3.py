@@ -30,7 +30,7 @@ from txsink.errors import (
     TxsinkError,
     UnavailableError,
 )
-from txsink.store import Store, open_store
+from txsink.store import Store, Traits, open_store
 from txsink.store.s3 import S3Store
 
 PART_BYTES = 8 * MIB
@@ -775,7 +775,7 @@ def test_one_bucket_is_one_place_and_nothing_is_ever_moved() -> None:
     assert not store.same_place("/bucket/a", "/bucket2/a")
     with pytest.raises(InternalError, match="traits"):
         store.move([("/bucket/a", "/bucket/b")])
-    assert (store.traits.moves, store.traits.keeps_names, store.traits.hint_every) == (False, True, 1)
+    assert store.traits == Traits(moves=False, keeps_names=True, hints_always=True)
 
 
 def test_without_the_extra_the_store_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

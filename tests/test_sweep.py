@@ -68,10 +68,10 @@ def test_a_dry_run_retires_nobody_and_says_what_would_be_done(place: Place) -> N
     txn = slow.begin(1)
     txn.add(txn.stager().stage(rows(1)))
     before = names(place.path.parent)
-    listed = recovery.staged_names(sink.log.store, str(staging(place.path)))
+    listed = sink.publisher.left(None, ())
     assert [one.action for one in sink.sweep(dry_run=True)] == [Action.DROP_STAGED]
     nobody = transaction.Run("", "", 0)
-    swept = recovery.sweep(sink.log, nobody, str(staging(place.path)), listed, dry_run=True)
+    swept = recovery.sweep(sink.log, nobody, sink.publisher, listed, dry_run=True)
     assert [one.action for one in swept] == [Action.RETIRE]
     assert names(place.path.parent) == before
 
@@ -82,8 +82,8 @@ def test_unclaimed_files_of_another_writer_are_left_alone(place: Place) -> None:
     other = open_sink(LocalStore(), place.stamps, str(place.path), "v", {}, is_one_shot=True)
     stage_only(other, 1)
     version = sink.log.state.version
-    listed = recovery.staged_names(sink.log.store, str(staging(place.path)))
-    swept = recovery.sweep(sink.log, sink.identity, str(staging(place.path)), listed)
+    listed = sink.publisher.left(None, ())
+    swept = recovery.sweep(sink.log, sink.identity, sink.publisher, listed)
     assert [one.action for one in swept] == [Action.RETIRE]
     assert len(staged_files(place)) == 1
     assert sink.log.refresh().version == version

@@ -31,17 +31,18 @@ FILE_SYSTEM = ("txsink/store/local.py", "txsink/cli.py")
 ONLY_IN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("os", "shutil", "tempfile", "glob", "fcntl", "pathlib"), (*FILE_SYSTEM, "formats/")),
     **dict.fromkeys(("time", "uuid", "random", "secrets"), ("txsink/sink.py",)),
-    **dict.fromkeys(("s3fs", "fsspec", "botocore", "aiobotocore"), ("txsink/store/s3",)),
+    **dict.fromkeys(("s3fs", "botocore", "aiobotocore"), ("txsink/store/s3",)),
     **dict.fromkeys(("click", "rich"), ("txsink/cli.py",)),
     **dict.fromkeys(("tests", "benchmarks", "examples", "asyncio"), ()),
     "deltalake": ("txsink/delta.py",),
-    "hdfs_native": ("txsink/store/hdfs.py",),
+    "fsspec": ("txsink/store/memory.py", "txsink/store/s3"),
+    "hdfs_native": ("txsink/store/hdfs",),
     "pyspark": ("formats/",),
     "pyspark_txsink": ("formats/",),
 }
 CALLERS = {
     ("log", "append"): ("txsink/transaction.py", "txsink/recovery.py", "txsink/log.py"),
-    ("store", "delete"): ("txsink/recovery.py", "txsink/publish.py", "txsink/store/"),
+    ("store", "delete"): ("txsink/recovery.py", "txsink/publish/", "txsink/slots.py", "txsink/store/"),
 }
 VAGUE_NAMES = {"utils", "common", "base", "helpers", "manager"}
 FILE_LINES_MAX = 400

@@ -11,6 +11,7 @@ from seen import by_directory, by_log, names, rows_of, small_blocks, staging
 from txsink import layout, transaction
 from txsink.entry import Prepare
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError, UnavailableError
+from txsink.publish.rename import RenamePublisher
 from txsink.sink import open_sink
 from txsink.store.local import LocalStore
 
@@ -257,17 +258,17 @@ def test_committing_what_another_object_of_the_run_aborted_is_told(place: Place)
     txn.prepare()
     two.abort(1) if two.log.refresh() else None
     with pytest.raises(ConflictError, match="it was aborted meanwhile"):
-        transaction.roll_forward(one.log, one.identity, NoPublisher(), one.log.state.pending_of("w")[0])
+        transaction.roll_forward(
+            one.log, one.identity, NoPublisher(one.log.store, "", ""), one.log.state.pending_of("w")[0]
+        )
     assert rows_of(place.path) == []
 
 
-class NoPublisher:
+class NoPublisher(RenamePublisher):
     """Says that it published, as a run does that was stalled just after its publish."""
 
-    def publish(self, prepare: Prepare) -> None:
+    def publish(self, prepare: Prepare, *, is_alone: bool = False) -> None:
         pass
-
-    replace = withdraw = publish
 
 
 # -- errors on the way --------------------------------------------------------------------------------------

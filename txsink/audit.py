@@ -21,7 +21,7 @@ from txsink.decision import Action, End, LogFact, decide
 from txsink.entry import Abort, AnyEntry, Commit, Prepare
 from txsink.errors import CorruptError, InvalidRequestError, TxsinkError
 from txsink.log import SEGMENT_BYTES_MAX, Log
-from txsink.publish import end_of
+from txsink.publish import Publisher
 from txsink.segment import Fact
 from txsink.snapshot import Places, moment
 from txsink.state import REWIND, Pending, State, decode, fold
@@ -54,7 +54,7 @@ class Explanation(NamedTuple):
 # -- verify -------------------------------------------------------------------------------------------
 
 
-def verify(log: Log, staging_root: str, *, deep: bool = False) -> list[Problem]:
+def verify(log: Log, publisher: Publisher, *, deep: bool = False) -> list[Problem]:
     """All that is not as it should be. Work that goes on meanwhile is no problem: it is looked at again."""
     found: list[Problem] = []
     for _ in range(_TRIES):
@@ -62,7 +62,7 @@ def verify(log: Log, staging_root: str, *, deep: bool = False) -> list[Problem]:
             before = log.refresh().version
         except CorruptError:
             return verify_log(log)
-        found = [*_log_problems(log, log.state), *_file_problems(log, deep=deep), *_pending_problems(log, staging_root)]
+        found = [*_log_problems(log, log.state), *_file_problems(log, deep=deep), *_pending_problems(log, publisher)]
         if not found or log.refresh().version == before:
             break
     return found
@@ -181,11 +181,11 @@ def _segment_problems(log: Log, facts: dict[int, list[Fact]]) -> list[Problem]:
 
 
 def _file_problems(log: Log, *, deep: bool) -> list[Problem]:
-    """Files of the newest version, and those that an older retained one still names (I8)."""
+    """Files of the newest version, and those that an older retained one still names (I8), where they are kept."""
     try:
         named = {fact.path or "": fact for fact in log.live().values()}
         gone = (pc.field("kind") == "remove") & (pc.field("version") > log.state.boundary)
-        for fact in segment.rows_of(log.facts().filter(gone)):
+        for fact in segment.rows_of(log.facts().filter(gone)) if log.store.traits.moves else ():
             named.setdefault(fact.path or "", fact)
     except CorruptError as error:
         return [Problem(layout.LOG_DIRECTORY, f"the data files were not looked at: {error.attempted}: {error.found}")]
@@ -194,7 +194,7 @@ def _file_problems(log: Log, *, deep: bool) -> list[Problem]:
     return [Problem(path, f"it {what}") for path, what in problems if what is not None]
 
 
-def _pending_problems(log: Log, staging_root: str) -> list[Problem]:
+def _pending_problems(log: Log, publisher: Publisher) -> list[Problem]:
     found = []
     for pending in log.state.pending:
         try:
@@ -204,8 +204,7 @@ def _pending_problems(log: Log, staging_root: str) -> list[Problem]:
             continue
         directory = layout.run_directory(prepare.writer, prepare.run)
         for file in prepare.files:
-            staged = end_of(log.store, f"{staging_root}/{directory}/{file.path}", file)
-            target = end_of(log.store, f"{log.root}/{file.path}", file)
+            staged, target = publisher.ends(prepare, file)
             if decide(LogFact.PENDING, staged, target) is Action.CORRUPT:
                 whose = f"epoch {prepare.epoch} of {prepare.writer!r} is pending"
                 what = f"{whose}, and its file is {_lies(staged)} in staging, {_lies(target)} in the table"

@@ -19,6 +19,7 @@ from txsink.decision import Action
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError
 from txsink.layout import StagedName
 from txsink.log import Log
+from txsink.publish import names_of
 from txsink.sink import new_id, open_writer, stamps
 from txsink.store import open_store
 from txsink.table import PendingTransaction, Table, open_table
@@ -202,10 +203,10 @@ def sweep(path: str, writer: str | None, *, yes: bool) -> Report:
     """Delete what nobody can name any more: orphans among staged files, half-made log objects."""
     table = open_table(path)
     # Listed before `sweep` reads the log once more.
-    names = recovery.staged_names(table.log.store, table.staging_root, writer)
+    names = table.publisher.left(writer, table.log.state.writers)
     table.refresh()
     # Asked on behalf of no writer, a dry run tells the runs that are to be retired from those that were.
-    asked = recovery.sweep(table.log, Run("", "", table.version), table.staging_root, names, dry_run=True)
+    asked = recovery.sweep(table.log, Run("", "", table.version), table.publisher, names, dry_run=True)
     verbs = {Action.KEEP: "keep", Action.RETIRE: "retire its run, then delete", Action.DROP_STAGED: "delete"}
     plan = [{"action": verbs[one.action], **_named(one.name)} for one in asked]
     half_made = recovery.temporaries(table.log, dry_run=True)
@@ -214,7 +215,7 @@ def sweep(path: str, writer: str | None, *, yes: bool) -> Report:
     if yes:
         for name in sorted({one.name.writer for one in asked if one.action is not Action.KEEP}):
             mine = [one for one in names if one.writer == name]
-            swept = recovery.sweep(table.log, _sweeper(table, name), table.staging_root, mine)
+            swept = recovery.sweep(table.log, _sweeper(table, name), table.publisher, mine)
             deleted += sum(one.action is Action.DROP_STAGED for one in swept)
         deleted += len(recovery.temporaries(table.log))
     text: list[str | Grid] = [f"{deleted} files deleted."] if yes else []
@@ -261,17 +262,14 @@ def _recovery_plan(
 def _left_plan(table: Table, writer: str) -> list[dict[str, Any]]:
     """What the claim's sweep deletes: staged, and named by no pending transaction."""
     state = table.log.state
-    named = {
-        (item.writer, item.run, item.epoch, file.path)
-        for item in (*state.pending, *state.aborting)
-        for file in table.log.prepare_entry(item.prepared).files
-    }
-    left = recovery.staged_names(table.log.store, table.staging_root, writer)
+    items = (*state.pending, *state.aborting)
+    named = {name for item in items for name in names_of(table.log.prepare_entry(item.prepared))}
+    left = table.publisher.left(writer, ())
     return [{"action": "delete", **_named(name)} for name in left if name not in named]
 
 
 def _named(name: StagedName) -> dict[str, Any]:
-    path = f"{layout.run_directory(name.writer, name.run)}/{name.path}"
+    path = name.path if name.upload else f"{layout.run_directory(name.writer, name.run)}/{name.path}"
     return {"writer": name.writer, "run": name.run, "epoch": name.epoch, "path": path}
 
 

@@ -12,6 +12,8 @@ format ends its line the same way: its number is believed only when the checksum
 
     line   = "{" '"kind":' kind "," fields "," '"checksum":"' sha256 '"}' LF
 
+On stores where every name is used once an expired entry is overwritten by a line of the kind `expired` (`EXPIRED`).
+
 Worked example (shortened):
 
     {"kind":"commit","format":1,"version":2,"time_ms":1760000000000,"write_id":"9f…","previous":"c0…",
@@ -114,8 +116,11 @@ class Claim(WriterEntry, frozen=True, kw_only=True, tag="claim", forbid_unknown_
     retires: tuple[str, ...]
 
 
-class Prepare(WriterEntry, frozen=True, kw_only=True, tag="prepare", forbid_unknown_fields=True):
-    """The sealed content of one epoch. `claims`: this entry is the run's claim as well."""
+class Prepare(WriterEntry, frozen=True, kw_only=True, tag="prepare", omit_defaults=True, forbid_unknown_fields=True):
+    """The sealed content of one epoch. `claims`: this entry is the run's claim as well.
+
+    `uploads`, on stores that cannot move files: one for each of `files`.
+    """
 
     epoch: Count
     claims: bool
@@ -124,6 +129,13 @@ class Prepare(WriterEntry, frozen=True, kw_only=True, tag="prepare", forbid_unkn
     removes: tuple[DataFile, ...]
     columns: tuple[Column, ...]
     metadata: dict[str, Any]
+    uploads: tuple[Upload, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.uploads) not in {0, len(self.files)}:
+            message = f"it names {len(self.uploads)} uploads of {len(self.files)} files"
+            raise ValueError(message)
 
 
 class Publishing(WriterEntry, frozen=True, kw_only=True, tag="publishing", forbid_unknown_fields=True):
@@ -237,6 +249,10 @@ def unseal(data: bytes) -> bytes:
         message = "its checksum does not fit its bytes: it is torn or altered"
         raise ValueError(message)
     return kept + b"}"
+
+
+#: What is left in the slot of an expired entry where every name is used once (`Traits.keeps_names`).
+EXPIRED = seal(b'{"kind":"expired","format":1}')
 
 
 def refuse_later_format(body: bytes, what: str) -> None:

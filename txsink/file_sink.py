@@ -30,7 +30,7 @@ from txsink import layout
 from txsink.errors import ConflictError, InvalidRequestError
 from txsink.sink import open_writer
 from txsink.stage import EpochStager, StagedFile
-from txsink.store import AnyPath
+from txsink.store import AnyPath, StorageOptions
 from txsink.two_phase import TwoPhaseCommitSink
 from txsink.txn import new_stager
 from txsink.writer import Sink
@@ -73,6 +73,8 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
         opener: Callable[..., Sink] = open_writer,
         **options: Any,
     ) -> None:
+        if "storage_options" in options:
+            options["storage_options"] = StorageOptions.of(options["storage_options"])
         super().__init__(
             transaction_timeout_seconds=transaction_timeout_seconds,
             timeout_warning_ratio=timeout_warning_ratio,
@@ -219,6 +221,8 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
 
     def _moved(self, files: list[StagedFile], epoch: int) -> list[StagedFile]:
         """The files under the epoch they came to belong to. What a move missed, `prepare` finds."""
+        if not self._sink.log.store.traits.moves:  # the name keeps the smallest epoch it could belong to
+            return [msgspec.structs.replace(one, epoch=epoch) for one in files]
         records, moves = [], []
         for one in files:
             head, slash, name = one.file.path.rpartition("/")
@@ -239,8 +243,7 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
         txn.stager = None
 
     def _staged_path(self, one: StagedFile) -> str:
-        directory = layout.run_directory(one.writer, one.run)
-        return f"{self._sink.settings.staging_root}/{directory}/{one.file.path}"
+        return f"{self._sink.settings.directory}/{one.file.path}"
 
     def _drop_prepared(self, epoch: int | None = None) -> None:
         """Abort one prepared epoch, or all. A rewind under way can only go forward: recover sees to it."""

@@ -20,6 +20,9 @@ and relative to the staging root S (by default the hidden sibling `<parent>/.<na
 
     staged     = writer "/" run "/" data                     writer and run escaped as one name
 
+A store that cannot move files stages a pending upload to the final name. Its id begins with the tags of the writer
+and the run, 16 hexadecimal digits each, so that a sweep knows whose it is.
+
 Worked example: epoch 7 of the writer `nightly` (run `9f2c`) in `/data/events`, partitioned by day, is staged at
 `/data/.events.txsink/nightly/9f2c/day=2026-01-31/part-7-0-51ad.parquet` and published as
 `/data/events/day=2026-01-31/part-7-0-51ad.parquet`.
@@ -27,6 +30,7 @@ Worked example: epoch 7 of the writer `nightly` (run `9f2c`) in `/data/events`, 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from functools import lru_cache
 from typing import NamedTuple
@@ -40,6 +44,7 @@ HEAD_PATH = "_txsink/head"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 NAME_BYTES_MAX = 255
 VERSION_MAX = 2**63 - 1
+_TAG_CHARS = 16
 
 # Spark's ExternalCatalogUtils escapes exactly these; escaping more (non-ASCII, say) makes Spark read other values.
 _ESCAPED = frozenset([*map(chr, range(1, 32)), *"\"#%'*/:=?\\{[]^", "\x7f"])
@@ -52,12 +57,17 @@ _DATA_NAME = re.compile(rf"part-({_EPOCH.pattern})-(0|[1-9][0-9]{{0,8}})-([0-9a-
 
 
 class StagedName(NamedTuple):
-    """What a staged file's path says of it."""
+    """What a staged file's path says of it. Of a pending upload (its id) the path tells the run by a tag only."""
 
     writer: str
     run: str
     epoch: int
     path: str
+    upload: str = ""
+
+    def is_of(self, run: str) -> bool:
+        """Whether this run of the writer staged it."""
+        return is_same_run(self.run, run)
 
 
 def entry_path(version: int) -> str:
@@ -113,6 +123,26 @@ def parse_removed(path: str) -> tuple[int, str] | None:
 def data_name(epoch: int, sequence: int, file_id: str) -> str:
     """File name of a data file."""
     return f"part-{epoch}-{sequence}-{file_id}.parquet"
+
+
+def tag(name: str) -> str:
+    """A writer's or a run's name in the id of a pending upload."""
+    return hashlib.sha256(name.encode()).hexdigest()[:_TAG_CHARS]
+
+
+def is_same_run(one: str, other: str) -> bool:
+    """Whether two names are of one run; either may be its tag."""
+    return other in {one, tag(one)} or one == tag(other)
+
+
+def parse_upload(path: str, upload: str, writer: str) -> StagedName | None:
+    """What a pending upload is, if `writer` staged it: its file's id begins with the tags of writer and run."""
+    if not is_data_path(path):
+        return None
+    file_id = path.rpartition("-")[2].removesuffix(".parquet")
+    if file_id[:_TAG_CHARS] != tag(writer) or len(file_id) <= 2 * _TAG_CHARS:
+        return None
+    return StagedName(writer, file_id[_TAG_CHARS : 2 * _TAG_CHARS], data_epoch(path), path, upload)
 
 
 def partition_directory(columns: list[str], values: list[str | None]) -> str:

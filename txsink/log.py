@@ -80,9 +80,7 @@ class Log:
                 self._take(*found)
         except (CorruptError, InvalidRequestError) as error:
             problem = error
-        # ORDER: slots read before the entry we started from is looked at once more, else an expired one counts as
-        # unused, and what a stalled writer has put into it as an entry, or as a damaged one (I7).
-        if not self._stands(before):
+        if self._is_behind(before, problem):
             self._reload(before)
         elif problem is not None:
             raise problem
@@ -159,14 +157,16 @@ class Log:
         return [fact for fact in facts if fact.kind == "remove" and fact.version not in rewinds]
 
     def is_retired(self, writer: str, run: str, since: int) -> bool:
-        """Whether an entry after `since` retired the run, or took the writer from it."""
+        """Whether an entry after `since` retired the run (or the one that has this tag), or took the writer from it."""
         if since >= (self.state.version + 1) // BLOCK * BLOCK - 1:
             found = self._facts_of(since + 1, self.state.version)
         else:
             found = segment.rows_of(self.facts().filter(pc.field("kind").isin(["claim", "retire"])))
         holder = self.state.writers.get(writer)
         return any(
-            fact.writer == writer and fact.run == run and (fact.kind == "retire" or holder is None or holder.run != run)
+            fact.writer == writer
+            and layout.is_same_run(fact.run or "", run)
+            and (fact.kind == "retire" or holder is None or not layout.is_same_run(holder.run, run))
             for fact in found
             if fact.kind in {"claim", "retire"}
         )
@@ -203,7 +203,7 @@ class Log:
                 # ORDER: the entry before looked at again before the append counts, else a stalled writer uses a
                 # slot twice that had expired: entries are deleted oldest first, so its neighbour went before (I7).
                 with possibly_written(entry.version):
-                    stands = self._stands(self.state)
+                    stands = self.store.traits.keeps_names or self._stands(self.state)
                 if stands:
                     self._take(entry, entries.digest(data))
                     self._settled = entry.version  # with everything before it: it is one directory
@@ -237,7 +237,8 @@ class Log:
 
     def hint(self) -> None:
         """Write the newest state down, unless a recent one is."""
-        if self.state.version - self._hinted >= HINT_EVERY:
+        every = 1 if self.store.traits.hints_always else HINT_EVERY
+        if self.state.version - self._hinted >= every:
             with suppress(TxsinkError):
                 # ORDER: entries read durable before the hint that counts on them, else a power cut leaves a hint at
                 # an entry that never was (I13).
@@ -309,6 +310,14 @@ class Log:
             )
         return known
 
+    def _is_behind(self, state: State, problem: TxsinkError | None) -> bool:
+        """Whether slots after `state`, which were just read, had expired."""
+        if self.store.traits.keeps_names:
+            return problem is not None and "expired" in problem.context
+        # ORDER: slots read before the entry we started from is looked at once more, else an expired one counts as
+        # unused, and what a stalled writer has put into it as an entry, or as a damaged one (I7).
+        return not self._stands(state)
+
     def _stands(self, state: State) -> bool:
         """Whether the newest entry of `state` is still in its slot; before the first: whether nothing is expired."""
         if state.version < 0:
@@ -331,8 +340,13 @@ class Log:
 
     def _facts_of(self, first: int, last: int) -> list[Fact]:
         rows: list[Fact] = []
+        prepares: dict[int, Prepare] = {}
         for entry in self.entries(first, last):
-            prepare = self.prepare_entry(entry.prepared) if isinstance(entry, Commit | Abort) else None
+            prepare = None
+            if isinstance(entry, Prepare):
+                prepares[entry.version] = entry
+            elif isinstance(entry, Commit | Abort):
+                prepare = prepares.pop(entry.prepared, None) or self.prepare_entry(entry.prepared)
             rows += segment.facts(entry, prepare)
         return rows
 

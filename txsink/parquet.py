@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from txsink import layout
-from txsink.entry import DataFile
+from txsink.entry import DataFile, Upload
 from txsink.errors import InvalidRequestError
 from txsink.store import Output, Store
 
@@ -104,6 +104,7 @@ class ParquetOutput:
         self._path = path
         self._rows = 0
         self.groups = 0
+        self.upload: Upload | None = None
         self._writer = pq.ParquetWriter(
             self._tap,
             first.schema,
@@ -129,7 +130,7 @@ class ParquetOutput:
         end = self._tap.keep()
         self._writer.close()
         # ORDER: bytes durable before the record exists, else a prepare entry names a torn file (I3).
-        self._output.seal()
+        self.upload = self._output.seal()
         digest = hashlib.sha256(end[-_footer_bytes(end) :]).hexdigest()
         return DataFile(self._path, self.bytes, digest, self._rows, layout.parse_partitions(self._path))
 

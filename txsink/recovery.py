@@ -19,7 +19,7 @@ from txsink.entry import Maintenance
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError
 from txsink.layout import StagedName
 from txsink.log import Log, Slot
-from txsink.publish import Publisher, end_of
+from txsink.publish import Publisher, end_of, names_of
 from txsink.state import State
 from txsink.store import Store
 from txsink.transaction import Run, abort, claim, rewind, roll_forward, standing
@@ -32,7 +32,6 @@ __all__ = [
     "finish_aborts",
     "forget",
     "recover",
-    "staged_names",
     "sweep",
     "temporaries",
 ]
@@ -104,37 +103,22 @@ def finish_aborts(log: Log, run: Run, publisher: Publisher) -> None:
     log.append(make)
 
 
-def forget(log: Log, run: Run, staging_root: str, epoch: int, paths: list[str] | None = None) -> None:
-    """Delete what was staged for an epoch (only `paths`, if given), as far as no entry names it."""
-    root = f"{staging_root}/{layout.run_directory(run.writer, run.run)}"
-    found = paths
+def forget(log: Log, run: Run, publisher: Publisher, epoch: int, own: list[StagedName] | None = None) -> None:
+    """Delete what the run staged for an epoch (only its `own`, if given), as far as no entry names it."""
+    found = own
     if found is None:
-        found = [
-            path for path in log.store.list(root) if layout.is_data_path(path) and layout.data_epoch(path) == epoch
-        ]
+        left = publisher.left(run.writer, ())
+        found = [name for name in left if name.is_of(run.run) and name.epoch == epoch]
     # ORDER: staged listed before the log is read, else an entry that lands in between names files deleted here (I8).
     log.refresh()
     known = log.state.writers.get(run.writer)
     if known is not None and known.run != run.run:
         return  # retired, or about to claim: what is left is the sweep's
-    named = {
-        file.path
-        for pending in log.state.pending_of(run.writer)
-        if (pending.run, pending.epoch) == (run.run, epoch)
-        for file in log.prepare_entry(pending.prepared).files
-    }
-    _delete(log.store, root, root, [path for path in found if path not in named])
+    named = {name for item in log.state.pending_of(run.writer) for name in names_of(log.prepare_entry(item.prepared))}
+    publisher.drop([name for name in found if name not in named])
 
 
-def staged_names(store: Store, staging_root: str, writer: str | None = None) -> list[StagedName]:
-    """What is staged, by one writer or by all."""
-    below = f"{layout.writer_directory(writer)}/" if writer is not None else ""
-    found = store.list(f"{staging_root}/{below}".rstrip("/"))
-    names = (layout.parse_staged(f"{below}{path}") for path in found)
-    return [name for name in names if name is not None]
-
-
-def sweep(log: Log, run: Run, staging_root: str, names: list[StagedName], *, dry_run: bool = False) -> list[Swept]:
+def sweep(log: Log, run: Run, publisher: Publisher, names: list[StagedName], *, dry_run: bool = False) -> list[Swept]:
     """Delete the orphans among `names`, which were listed before the log was read.
 
     Files of `run.writer` whose run never claimed are retired first; those of other writers are left alone.
@@ -144,26 +128,23 @@ def sweep(log: Log, run: Run, staging_root: str, names: list[StagedName], *, dry
     log.refresh()
     if not dry_run:
         standing(log, log.state, run)  # a retired run deletes nothing (I10)
-    runs = sorted({(name.writer, name.run) for name in names})
-    facts = {pair: _run_fact(log, *pair) for pair in runs}
-    unclaimed = tuple(
-        named for (writer, named), fact in facts.items() if fact is LogFact.UNCLAIMED and writer == run.writer
-    )
+    facts = {run_of: _run_fact(log, name) for run_of, name in {name[:2]: name for name in names}.items()}
+    unclaimed = {named for (writer, named), fact in facts.items() if fact is LogFact.UNCLAIMED and writer == run.writer}
     if unclaimed and not dry_run:
         # ORDER: retired before swept, else a run that is merely slow prepares files deleted under it (I10).
-        claim(log, run, unclaimed)
+        claim(log, run, tuple(sorted(unclaimed)))
+    named = {name for item in log.state.pending for name in names_of(log.prepare_entry(item.prepared))}
     swept = []
     for name in names:
         fact = facts[name.writer, name.run]
         if fact is LogFact.UNCLAIMED and name.run in unclaimed and name.writer == run.writer:
             fact = LogFact.ORPHAN
-        swept.append(_sweep_one(log, staging_root, name, fact, dry_run=dry_run))
+        # What a pending transaction names is decided on by recover.
+        swept.append(Swept(name, Action.KEEP if name in named else _swept(log, name, fact)))
     if not dry_run:
-        for name in names:
-            # Up to the writer's directory: who finds it there trusts that its name is durable.
-            root = f"{staging_root}/{layout.writer_directory(name.writer)}"
-            staged = f"{staging_root}/{layout.run_directory(name.writer, name.run)}/{name.path}"
-            log.store.prune(staged.rpartition("/")[0], root)
+        publisher.drop([name for name, action in swept if action is Action.DROP_STAGED])
+        for writer, named_run in facts:
+            publisher.tidy(writer, named_run)
     return swept
 
 
@@ -193,13 +174,15 @@ def expire(log: Log, before: int) -> int:
             return None
         return Maintenance(**slot, action="expire", cleaned=(), boundary=boundary)
 
+    # Where names are kept, what expired before is there still, and needs no second look.
+    first = log.state.boundary if log.store.traits.keeps_names else 0
     # ORDER: boundary in the log before the first deletion, else a reader takes an expired entry for a lost one (I13).
     log.append(make)
-    _expire_below(log, log.state.boundary)
+    _expire_below(log, first, log.state.boundary)
     return log.state.boundary
 
 
-def _expire_below(log: Log, boundary: int) -> None:
+def _expire_below(log: Log, first: int, boundary: int) -> None:
     log.ensure_segments()  # of durable entries: `append` has settled all that were read
     removals = log.facts()
     root = f"{log.root}/{layout.REMOVED_DIRECTORY}"
@@ -228,21 +211,25 @@ def _expire_below(log: Log, boundary: int) -> None:
                 doomed = pair[1] < boundary and f"{directory}/{name}" not in kept
             else:
                 doomed = version is not None and version < min(boundary, newest)
-            if doomed:
+            if not doomed:
+                continue
+            if version is None or directory != layout.LOG_DIRECTORY:
                 log.store.delete(f"{at}/{name}")
+            elif version >= first:
+                log.slots.expire(version)
     # Deletions that a power cut could undo out of their order are over when this returns.
     log.store.settle([f"{log.root}/{layout.entry_path(boundary)}"])
 
 
-def _run_fact(log: Log, writer: str, run: str) -> LogFact:
-    """What the log says of a run; LIVE stands for the run that holds its writer."""
-    known = log.state.writers.get(writer)
-    if known is not None and known.run == run:
+def _run_fact(log: Log, name: StagedName) -> LogFact:
+    """What the log says of the run that staged a file; LIVE stands for the run that holds its writer."""
+    known = log.state.writers.get(name.writer)
+    if known is not None and name.is_of(known.run):
         return LogFact.LIVE
-    return LogFact.ORPHAN if log.is_retired(writer, run, -1) else LogFact.UNCLAIMED
+    return LogFact.ORPHAN if log.is_retired(name.writer, name.run, -1) else LogFact.UNCLAIMED
 
 
-def _sweep_one(log: Log, staging_root: str, name: StagedName, run_fact: LogFact, *, dry_run: bool) -> Swept:
+def _swept(log: Log, name: StagedName, run_fact: LogFact) -> Action:
     action = decide(_fact(log, name, run_fact), End.SAME, _target(log, name))
     if action is Action.CORRUPT:
         raise CorruptError(
@@ -251,18 +238,10 @@ def _sweep_one(log: Log, staging_root: str, name: StagedName, run_fact: LogFact,
             "Inspect it: this may be the only copy. Nothing was deleted",
             path=name.path,
         )
-    if action is Action.DROP_STAGED and not dry_run:
-        directory = layout.run_directory(name.writer, name.run)
-        log.store.delete(f"{staging_root}/{directory}/{name.path}")
-    return Swept(name, action)
+    return action
 
 
 def _fact(log: Log, name: StagedName, run_fact: LogFact) -> LogFact:
-    for pending in log.state.pending:
-        if (pending.writer, pending.run, pending.epoch) == (name.writer, name.run, name.epoch) and any(
-            file.path == name.path for file in log.prepare_entry(pending.prepared).files
-        ):
-            return LogFact.LIVE  # recover decides on it, not sweep
     if name.path in log.live():
         return LogFact.COMMITTED
     last = log.state.last_epoch(name.writer)

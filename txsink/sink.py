@@ -20,10 +20,10 @@ import msgspec
 from txsink import layout, recovery, transaction
 from txsink.errors import InvalidRequestError
 from txsink.log import Log
-from txsink.publish import RenamePublisher
+from txsink.publish import open_publisher, staging_root_of
 from txsink.slots import Stamps
 from txsink.stage import StageOptions
-from txsink.store import AnyPath, Store, open_store, uri_of
+from txsink.store import AnyPath, StorageOptions, Store, open_store, uri_of
 from txsink.transaction import Run
 from txsink.txn import Result, Settings
 from txsink.writer import Sink
@@ -41,7 +41,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     partition_by: tuple[str, ...] | None = None
     merge_schema: bool = False
     staging_path: str | None = None
-    storage_options: dict[str, object] = {}
+    storage_options: StorageOptions = msgspec.field(default_factory=StorageOptions)
     run: str | None = None
     recover: bool = True
     layout: Literal["parquet"] = "parquet"
@@ -54,7 +54,8 @@ def write(path: AnyPath, data: object, *, writer: str, epoch: int, **options: An
     """
     of_begin = {name: options.pop(name) for name in BEGIN_OPTIONS if name in options}
     uri = uri_of(path)
-    store = open_store(uri, options.get("storage_options"))
+    options["storage_options"] = StorageOptions.of(options.get("storage_options"))
+    store = open_store(uri, options["storage_options"])
     with open_sink(store, stamps(), uri, writer, options, is_one_shot=True) as sink:
         txn = sink.begin(epoch, **of_begin)
         with txn:
@@ -68,7 +69,8 @@ def open_writer(path: AnyPath, writer: str, **options: Any) -> Sink:
     `options`: the fields of `Options` and of `StageOptions`.
     """
     uri = uri_of(path)
-    store = open_store(uri, options.get("storage_options"))
+    options["storage_options"] = StorageOptions.of(options.get("storage_options"))
+    store = open_store(uri, options["storage_options"])
     return open_sink(store, stamps(), uri, writer, options)
 
 
@@ -92,40 +94,50 @@ def open_sink(
         _require_name(path, name)
     root = store.resolve(path)
     log = Log(store, root, parts)
+    # Listed here, and not in `sweep`: the log is read in between, and once more there.
+    names = [] if store.traits.moves else open_publisher(store, root, None).left(writer, ())
     log.load()
-    staging_root = _create(log, chosen) if not log.exists else _known(log, chosen)
-    # Listed here, and not in `sweep`: the log is read again in between, and once more there.
-    names = recovery.staged_names(store, staging_root, writer)
-    opened = log.refresh()
+    if not log.exists:
+        _create(log, chosen)
+    _require_agreement(log, chosen)
+    publisher = open_publisher(store, root, log.state.staging)
+    if store.traits.moves:  # only the log knows where to look
+        names = publisher.left(writer, ())
+        log.refresh()
+    opened = log.state
     identity = Run(writer, run, -1 if chosen.run is not None else opened.version)
-    settings = Settings(path, chosen.storage_options, staging_root, chosen.merge_schema, stage)
-    sink = Sink(log, identity, RenamePublisher(store, root, staging_root), settings)
-    left = [name for name in names if name.run != run]
+    settings = Settings(path, chosen.storage_options, *publisher.place(writer, run), chosen.merge_schema, stage)
+    sink = Sink(log, identity, publisher, settings)
+    left = [name for name in names if not name.is_of(run)]
     unfinished = [item for item in (*opened.pending, *opened.aborting) if item.writer == writer]
     if not is_one_shot or left or unfinished:
         transaction.claim(log, identity)
         if chosen.recover:
-            sink.recovered = recovery.recover(log, identity, sink.publisher)
-        recovery.sweep(log, identity, staging_root, left)
+            sink.recovered = recovery.recover(log, identity, publisher)
+        if left:
+            recovery.sweep(log, identity, publisher, left)
         for former in {item.run for item in unfinished} - {run}:
-            store.prune(
-                f"{staging_root}/{layout.run_directory(writer, former)}",
-                f"{staging_root}/{layout.writer_directory(writer)}",
-            )
+            publisher.tidy(writer, former)
         # A writer that starts again and again without a commit must not leave a longer way to each next start.
         log.hint()
     return sink
 
 
-def staging_root_of(root: str, staging: str | None) -> str:
-    """Where a table's transactions are staged."""
-    return layout.default_staging_root(root) if staging is None else posixpath.normpath(f"{root}/{staging}")
+def _create(log: Log, chosen: Options) -> None:
+    _require_columns(log.root, chosen.partition_by or ())
+    staging = _staging(log, chosen.staging_path) if log.store.traits.moves else None
+    if not log.store.traits.moves and chosen.staging_path is not None:
+        raise InvalidRequestError(
+            f"create {log.root}",
+            "staging_path is given, but this store stages files as pending uploads to their final names",
+            "Leave staging_path out",
+        )
+    transaction.create(log, chosen.layout, chosen.partition_by or (), staging)
 
 
-def _create(log: Log, chosen: Options) -> str:
-    staging = None
-    if chosen.staging_path is not None:
-        staging = posixpath.relpath(log.store.resolve(chosen.staging_path), log.root)
+def _staging(log: Log, staging_path: str | None) -> str | None:
+    """The staging root, relative to the table; None for the hidden sibling."""
+    staging = None if staging_path is None else posixpath.relpath(log.store.resolve(staging_path), log.root)
     staging_root = staging_root_of(log.root, staging)
     if staging_root == log.root or staging_root.startswith(f"{log.root}/"):
         raise InvalidRequestError(
@@ -139,14 +151,11 @@ def _create(log: Log, chosen: Options) -> str:
             f"its staging root {staging_root} lies on another file system, so files cannot be moved into the table",
             "Give a staging_path on the file system of the table",
         )
-
-    _require_columns(log.root, chosen.partition_by or ())
-    transaction.create(log, chosen.layout, chosen.partition_by or (), staging)
-    return _known(log, chosen)
+    return staging
 
 
-def _known(log: Log, chosen: Options) -> str:
-    """The staging root of a table that exists, when the options agree with the table."""
+def _require_agreement(log: Log, chosen: Options) -> None:
+    """Refuse options that are not those of the table."""
     found = log.state.partition_columns
     if chosen.partition_by is not None and chosen.partition_by != found:
         raise InvalidRequestError(
@@ -159,7 +168,6 @@ def _known(log: Log, chosen: Options) -> str:
         raise InvalidRequestError(
             f"open {log.root}", f"its staging root is {staging_root}, set when it was created", "Leave staging_path out"
         )
-    return staging_root
 
 
 def _require_columns(root: str, columns: tuple[str, ...]) -> None:
@@ -187,6 +195,7 @@ def _options(path: str, given: dict[str, Any]) -> tuple[Options, StageOptions]:
             hint = f"Did you mean {near[0]!r}?" if near else f"Known options: {known}"
             raise InvalidRequestError(f"open {path}", f"unknown option {name!r}", hint.rstrip("."))
     chosen = {name: value for name, value in given.items() if name in own}
+    chosen["storage_options"] = StorageOptions.of(chosen.get("storage_options"))
     by = chosen.get("partition_by")
     if isinstance(by, str):
         chosen["partition_by"] = (by,)

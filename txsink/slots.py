@@ -16,7 +16,7 @@ from typing import NamedTuple
 from txsink import entry as entries
 from txsink import layout
 from txsink.entry import AnyEntry
-from txsink.errors import OutcomeUnknownError, UnavailableError
+from txsink.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
 from txsink.store import Store
 
 UNKNOWN_TRIES = 5
@@ -39,9 +39,20 @@ class Slots(NamedTuple):
     stamps: Stamps
 
     def read(self, version: int) -> tuple[AnyEntry, str] | None:
-        """The entry in a slot and its digest; None when the slot is empty."""
+        """The entry in a slot and its digest; None when the slot is empty; InvalidRequestError when it has expired."""
         data = self.store.read(self._at(version), entries.ENTRY_BYTES_MAX)
+        if data == entries.EXPIRED:
+            raise InvalidRequestError(
+                f"read log entry {version}", "it has expired", "Name a later version", expired=version
+            )
         return None if data is None else (entries.decode(data, version), entries.digest(data))
+
+    def expire(self, version: int) -> None:
+        """Take an entry away. Where names are kept, its slot stays taken for ever."""
+        if self.store.traits.keeps_names:
+            self.store.replace(self._at(version), entries.EXPIRED, self.stamps.new_id())
+        else:
+            self.store.delete(self._at(version))
 
     def digest(self, version: int) -> str | None:
         """The digest of the entry in a slot, by its end alone when it is large; "" when it is damaged."""

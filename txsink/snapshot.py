@@ -114,6 +114,12 @@ class Places:
                     return data
                 size = f"at least {len(data)}" if len(data) > recorded else str(len(data))
                 raise damaged(fact, f"it is {size} bytes, {recorded} were recorded")
+        if self._removers.get(fact.path or "") and not self._log.store.traits.moves:
+            raise InvalidRequestError(
+                f"read the data file {fact.path} of epoch {fact.epoch} of {fact.writer!r}",
+                "an overwrite took it away, and this store cannot keep replaced files",
+                "Read the newest version, again if the overwrite is still under way",
+            )
         raise damaged(fact, "it is missing")
 
     def _paths(self, fact: Fact) -> Iterator[str]:

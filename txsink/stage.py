@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txsink import layout, schema
-from txsink.entry import Column, Count, DataFile
+from txsink.entry import Column, Count, DataFile, Upload
 from txsink.errors import InvalidRequestError
 from txsink.parquet import Identity, ParquetOutput, StageOptions, identity, verify
 from txsink.rows import tables_of
@@ -49,6 +49,7 @@ class StagedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: tuple[Column, ...]
     stamp: Annotated[str, msgspec.Meta(max_length=255)]
     part: str | None = None
+    upload: Upload | None = None
 
     def __post_init__(self) -> None:
         for name in (self.writer, self.run):
@@ -88,7 +89,7 @@ class EpochStager:
     def __init__(
         self,
         store: Store,
-        staging_root: str,
+        directory: str,
         *,
         writer: str,
         run: str,
@@ -109,7 +110,7 @@ class EpochStager:
                 self._what, "the epoch is no integer from 0 to 2^63 - 1", "Number epochs from 0", epoch=epoch
             )
         self._store = store
-        self._directory = f"{staging_root}/{layout.run_directory(writer, run)}"
+        self._directory = directory
         self._names = (writer, run, epoch)
         self._part = part
         self._partition_columns = partition_columns
@@ -127,7 +128,7 @@ class EpochStager:
         self._sequence = 0
         self._open: dict[str, ParquetOutput] = {}  # by partition directory, the last used last
         self._outputs: list[Output] = []
-        self._sealed: list[tuple[DataFile, str]] = []
+        self._sealed: list[tuple[DataFile, str, Upload | None]] = []
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -158,7 +159,10 @@ class EpochStager:
             for directory in list(self._open):
                 self._seal(directory)
             self._closed = "it is finished"
-        records = [StagedFile(*self._names, file, self._columns, stamp, self._part) for file, stamp in self._sealed]
+        records = [
+            StagedFile(*self._names, file, self._columns, stamp, self._part, upload)
+            for file, stamp, upload in self._sealed
+        ]
         return sorted(records, key=lambda record: record.file.path)
 
     def discard(self) -> None:
@@ -330,10 +334,12 @@ class EpochStager:
         return ParquetOutput(output, path, first, self._options)
 
     def _seal(self, directory: str) -> None:
-        file = self._open[directory].seal()
+        output = self._open[directory]
+        file = output.seal()
         del self._open[directory]
-        tail = self._store.tail(f"{self._directory}/{file.path}", 0)
-        self._sealed.append((file, tail.stamp if tail else ""))
+        # A pending upload has no name to look at.
+        tail = None if output.upload else self._store.tail(f"{self._directory}/{file.path}", 0)
+        self._sealed.append((file, tail.stamp if tail else "", output.upload))
 
 
 @lru_cache(maxsize=64)

@@ -14,15 +14,16 @@ import msgspec
 
 from txsink.entry import Column
 from txsink.stage import EpochStager, StagedFile, StageOptions
-from txsink.store import open_store
+from txsink.store import StorageOptions, open_store
 
 
 class Stager(msgspec.Struct, frozen=True, kw_only=True):
     """Made by `Transaction.stager()`, sent to workers; `stage(data)` returns what to add to the transaction."""
 
     uri: str
-    storage_options: dict[str, object]
-    staging_root: str
+    storage_options: StorageOptions
+    directory: str
+    id_prefix: str
     writer: str
     run: str
     epoch: int
@@ -33,11 +34,15 @@ class Stager(msgspec.Struct, frozen=True, kw_only=True):
     new_id: Callable[[], str]
     part: str | None = None
 
+    def __post_init__(self) -> None:
+        # Also of a stager that was made by hand. The one thing that carries the options to where they are needed.
+        msgspec.structs.force_setattr(self, "storage_options", StorageOptions.of(self.storage_options))
+
     def stage(self, data: object) -> list[StagedFile]:
         """Write `data` to staged files: all of it, or none."""
         stager = EpochStager(
             open_store(self.uri, self.storage_options),
-            self.staging_root,
+            self.directory,
             writer=self.writer,
             run=self.run,
             epoch=self.epoch,
@@ -45,7 +50,7 @@ class Stager(msgspec.Struct, frozen=True, kw_only=True):
             columns=self.columns,
             merge_schema=self.merge_schema,
             options=self.options,
-            new_id=self.new_id,
+            new_id=lambda: f"{self.id_prefix}{self.new_id()}",
             part=self.part,
         )
         try:

@@ -22,12 +22,13 @@ from txsink.audit import Explanation, Problem
 from txsink.entry import Abort, AnyEntry, Claim, Commit, Create, Maintenance, Prepare, Publishing, WriterEntry
 from txsink.errors import CorruptError, InvalidRequestError
 from txsink.log import Log
+from txsink.publish import Publisher, open_publisher
 from txsink.segment import Fact
-from txsink.sink import staging_root_of, stamps
+from txsink.sink import stamps
 from txsink.slots import Stamps
 from txsink.snapshot import moment
 from txsink.state import Pending
-from txsink.store import AnyPath, Store, open_store, uri_of
+from txsink.store import AnyPath, StorageOptions, Store, open_store, uri_of
 
 _T = TypeVar("_T")
 _TRIES = 5
@@ -96,6 +97,7 @@ class PendingTransaction(NamedTuple):
 def open_table(path: AnyPath, *, storage_options: dict[str, object] | None = None) -> Table:
     """Open a table for reading. Nothing is created: a path without a table is InvalidRequestError."""
     uri = uri_of(path)
+    storage_options = StorageOptions.of(storage_options)
     return open_log(open_store(uri, storage_options), stamps(), uri)
 
 
@@ -154,9 +156,9 @@ class Table:
         return list(self._state.partition_columns)
 
     @property
-    def staging_root(self) -> str:
-        """Where transactions stage their files."""
-        return staging_root_of(self.log.root, self._state.staging)
+    def publisher(self) -> Publisher:
+        """How the table's transactions become visible."""
+        return open_publisher(self.log.store, self.log.root, self._state.staging)
 
     def refresh(self) -> Table:
         """Move on to the newest version."""
@@ -256,7 +258,7 @@ class Table:
 
     def verify(self, *, deep: bool = False) -> list[Problem]:
         """All that is not as the log says; `deep` reads every page and counts rows."""
-        return audit.verify(self.log, self.staging_root, deep=deep)
+        return audit.verify(self.log, self.publisher, deep=deep)
 
     def explain(self, writer: str, epoch: int) -> Explanation:
         """What became of an epoch, and why."""

@@ -34,12 +34,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from txsink import layout, schema
+from txsink import schema
 from txsink.entry import Abort, AnyEntry, Claim, Column, Commit, Create, DataFile, Prepare, Publishing
 from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError
 from txsink.log import Log, Slot
 from txsink.publish import Publisher
-from txsink.stage import StagedFile, verify
+from txsink.stage import StagedFile
 from txsink.state import REWIND, Pending, State
 
 APPEND, OVERWRITE, OVERWRITE_PARTITIONS = "append", "overwrite", "overwrite-partitions"
@@ -96,11 +96,10 @@ def claim(log: Log, run: Run, retires: tuple[str, ...] = ()) -> None:
     hold(log.state, run)
 
 
-def prepare(log: Log, run: Run, store_root: str, content: Content) -> bool:
+def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
     """Seal the staged files in the log; False when the epoch is committed already."""
-    paths = [_staged_path(store_root, staged) for staged in content.staged]
-    for staged, path in zip(content.staged, paths, strict=True):
-        if problem := verify(log.store, path, staged.file, staged.stamp):
+    for staged in content.staged:
+        if problem := publisher.problem(staged):
             log.refresh()
             standing(log, log.state, run)  # a fenced run finds its files swept: that is no damage
             raise CorruptError(
@@ -112,8 +111,10 @@ def prepare(log: Log, run: Run, store_root: str, content: Content) -> bool:
     _require_partitions(log, content)
     # ORDER: names of staged files durable before the prepare entry, else a power cut leaves an entry that
     # names files nobody can find (I6).
-    log.store.settle(paths)
-    files = tuple(sorted((staged.file for staged in content.staged), key=lambda file: file.path))
+    publisher.settle(content.staged)
+    ordered = sorted(content.staged, key=lambda staged: staged.file.path)
+    files = tuple(staged.file for staged in ordered)
+    uploads = tuple(staged.upload for staged in ordered if staged.upload is not None)
     # Also those a pending epoch brings: it may be aborted, or committed later than this one.
     own = {column.name for column in content.columns}
 
@@ -139,6 +140,7 @@ def prepare(log: Log, run: Run, store_root: str, content: Content) -> bool:
             removes=_removes(log, state, run, content.mode, files),
             columns=tuple(one for one in columns if one.name in own and one not in state.columns),
             metadata=content.metadata,
+            uploads=uploads,
         )
 
     log.append(make)
@@ -165,7 +167,7 @@ def roll_forward(log: Log, run: Run, publisher: Publisher, pending: Pending) -> 
             # stalled run takes away the files it replaces (I8).
             log.append(_resolving(log, run, pending, Publishing))
             publisher.replace(prepared)
-        publisher.publish(prepared)
+        publisher.publish(prepared, is_alone=prepared.run == run.run)
     except CorruptError:
         log.refresh()
         standing(log, log.state, run)  # a fenced run finds files moved away: that is no damage
@@ -350,7 +352,3 @@ def _commit_to_rewind_to(log: Log, writer: str, epoch: int) -> int:
                 "Choose `skip`, or write the former content again under a new epoch",
             )
     return commit.prepared
-
-
-def _staged_path(staging_root: str, staged: StagedFile) -> str:
-    return f"{staging_root}/{layout.run_directory(staged.writer, staged.run)}/{staged.file.path}"

@@ -18,18 +18,21 @@ from txsink import recovery, transaction
 from txsink.entry import Column
 from txsink.errors import InvalidRequestError, OutcomeUnknownError, TxsinkError
 from txsink.log import Log
+from txsink.publish import Publisher, name_of
 from txsink.stage import EpochStager, StagedFile, StageOptions
 from txsink.stager import Stager
 from txsink.state import union
+from txsink.store import StorageOptions
 from txsink.transaction import Content, Run
 
 
 class Settings(NamedTuple):
-    """What an open writer stages with."""
+    """What an open writer stages with: `directory` and `id_prefix` as its publisher says."""
 
     uri: str
-    storage_options: dict[str, object]
-    staging_root: str
+    storage_options: StorageOptions
+    directory: str
+    id_prefix: str
     merge_schema: bool
     stage: StageOptions
 
@@ -50,6 +53,7 @@ class Owner(Protocol):
 
     log: Log
     identity: Run
+    publisher: Publisher
     settings: Settings
     lock: RLock
 
@@ -101,7 +105,8 @@ class Transaction:
         return Stager(
             uri=settings.uri,
             storage_options=settings.storage_options,
-            staging_root=settings.staging_root,
+            directory=settings.directory,
+            id_prefix=settings.id_prefix,
             writer=sink.identity.writer,
             run=sink.identity.run,
             epoch=self.epoch,
@@ -157,7 +162,7 @@ class Transaction:
         )
         with sink.lock:
             try:
-                is_new = transaction.prepare(sink.log, sink.identity, sink.settings.staging_root, content)
+                is_new = transaction.prepare(sink.log, sink.identity, sink.publisher, content)
             except OutcomeUnknownError:
                 self.outcome = "unknown"
                 raise
@@ -220,8 +225,8 @@ class Transaction:
         """Delete what was staged for the epoch, as far as no entry names it."""
         sink = self._sink
         with sink.lock:
-            own = [one.file.path for one in self._staged] if sink.is_shared(self) else None
-            recovery.forget(sink.log, sink.identity, sink.settings.staging_root, self.epoch, own)
+            own = [name_of(one) for one in self._staged] if sink.is_shared(self) else None
+            recovery.forget(sink.log, sink.identity, sink.publisher, self.epoch, own)
 
     def _require(self, verb: str, outcome: str) -> None:
         if self.outcome != outcome:
@@ -250,7 +255,7 @@ def new_stager(owner: Owner, epoch: int) -> EpochStager:
     log, settings = owner.log, owner.settings
     return EpochStager(
         log.store,
-        settings.staging_root,
+        settings.directory,
         writer=owner.identity.writer,
         run=owner.identity.run,
         epoch=epoch,
@@ -258,5 +263,5 @@ def new_stager(owner: Owner, epoch: int) -> EpochStager:
         columns=log.state.known_columns(),
         merge_schema=settings.merge_schema,
         options=settings.stage,
-        new_id=log.stamps.new_id,
+        new_id=lambda: f"{settings.id_prefix}{log.stamps.new_id()}",
     )

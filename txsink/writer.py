@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from txsink import layout, recovery, transaction
+from txsink import recovery, transaction
 from txsink.errors import InvalidRequestError, TxsinkError
 from txsink.layout import VERSION_MAX
 from txsink.log import Log
@@ -134,10 +134,9 @@ class Sink:
 
     def sweep(self, *, dry_run: bool = False) -> list[Swept]:
         """Delete what this writer's former runs staged and never prepared."""
-        staging = self.settings.staging_root
         with self.lock:
-            names = recovery.staged_names(self.log.store, staging, self.identity.writer)
-            return recovery.sweep(self.log, self.identity, staging, names, dry_run=dry_run)
+            names = self.publisher.left(self.identity.writer, ())
+            return recovery.sweep(self.log, self.identity, self.publisher, names, dry_run=dry_run)
 
     def close(self) -> None:
         """Drop transactions that are not prepared. Prepared ones stay, for the next run to finish."""
@@ -147,10 +146,8 @@ class Sink:
         for txn in list(self._open):
             with suppress(TxsinkError):
                 txn.abort()  # none of them is prepared: those are not kept here
-        staging, run = self.settings.staging_root, self.identity
-        directory = f"{staging}/{layout.run_directory(run.writer, run.run)}"
         with suppress(TxsinkError):  # an empty directory is nobody's loss
-            self.log.store.prune(directory, f"{staging}/{layout.writer_directory(run.writer)}")
+            self.publisher.tidy(self.identity.writer, self.identity.run)
 
     def forget(self, txn: Transaction) -> None:
         """Drop a transaction that is prepared or resolved: `close` has nothing to do for it."""

@@ -7,11 +7,16 @@ Promises (of every store, checked by `tests/contract_store.py`):
     errors of the store's client never pass through: they arrive as one of `txsink.errors`.
 Relies on: nothing above it. Stores never import each other.
 Does not promise: locks, time, or the order of listings.
+
+`open_store` finds the store for a URI. Only stores whose put-if-absent and publish are shown to be atomic are served.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, TypeAlias
+import difflib
+import re
+from importlib import import_module
+from typing import NamedTuple, Protocol, TypeAlias, cast
 
 from txsink.entry import Upload
 from txsink.errors import InvalidRequestError
@@ -19,6 +24,21 @@ from txsink.errors import InvalidRequestError
 Bytes: TypeAlias = bytes
 Paths: TypeAlias = list[str]
 Moves: TypeAlias = list[tuple[str, str]]
+Pending: TypeAlias = list[tuple[str, str]]
+
+# By scheme: the module, which is the name of the extra that brings the client as well, and the class in it.
+_STORES = {
+    "file": ("local", "LocalStore"),
+    "hdfs": ("hdfs", "HdfsStore"),
+    "viewfs": ("hdfs", "HdfsStore"),
+    "s3": ("s3", "S3Store"),
+    "s3a": ("s3", "S3Store"),
+    "memory": ("memory", "MemoryStore"),
+}
+_SERVED = "a local path or file://, hdfs://, s3:// (s3a://), memory:// (tests and notebooks)"
+_IN_DELTA = ("gs", "gcs", "az", "azure", "abfs", "abfss", "adl")  # what deltalake serves besides
+# A colon before the first slash that begins no port (nor is an ARN), and later an @: secrets hold slashes, too.
+_PASSWORD = re.compile(r"[^/]*://(?!arn:)[^/:]*:(?![0-9]+(?:/|$)).*@", re.DOTALL)
 
 
 class Traits(NamedTuple):
@@ -26,7 +46,7 @@ class Traits(NamedTuple):
 
     moves: bool = True  # a staged file has a name that `move` changes; if not, it is a pending upload (`Uploads`)
     keeps_names: bool = False  # what has expired is overwritten and not deleted: no name is ever used twice
-    hint_every: int = 16  # versions: so many small objects may be read one by one to open a table
+    hints_always: bool = False  # reads cost so much that the hint follows every commit
 
 
 class Tail(NamedTuple):
@@ -58,7 +78,9 @@ class Output(Protocol):
 class Store(Protocol):
     """The verbs. `root` arguments are directories the store may create and must make durable up to."""
 
-    traits: Traits
+    @property
+    def traits(self) -> Traits:
+        """What those above have to know of it."""
 
     def resolve(self, uri: str) -> str:
         """The absolute path of `uri`."""
@@ -118,11 +140,30 @@ class Uploads(Store, Protocol):
     def cancel(self, path: str, upload: str) -> bool:
         """Drop a pending upload: True; False when there is none of that id. Afterwards it cannot be completed."""
 
-    def uploads(self, path: str) -> list[tuple[str, str]]:
+    def uploads(self, path: str) -> Pending:
         """The pending uploads to names below a directory: (relative path, id), sorted."""
 
     def parts(self, path: str, upload: str) -> tuple[str, ...] | None:
         """The tags of the parts of a pending upload, in order; None when there is none of that id."""
+
+
+class StorageOptions(dict[str, object]):
+    """What opens a store. It may hold secrets: as text it is its names alone."""
+
+    def __repr__(self) -> str:
+        return f"StorageOptions({', '.join(sorted(self))})"
+
+    @classmethod
+    def of(cls, given: object) -> StorageOptions:
+        """What a caller gave, from here on without its values in any text."""
+        if isinstance(given, cls):
+            return given
+        if not isinstance(given, dict | None):
+            found = f"storage_options is a {type(given).__name__}"
+            raise InvalidRequestError("open a store", found, "Give a dictionary")
+        if not all(isinstance(name, str) for name in given or ()):
+            raise InvalidRequestError("open a store", "a name in storage_options is no string", "Give names as strings")
+        return cls(given or {})
 
 
 class PathLike(Protocol):
@@ -145,24 +186,46 @@ def uri_of(path: object) -> str:
 
 def open_store(uri: str, storage_options: dict[str, object] | None = None) -> Store:
     """The store that serves `uri`."""
-    if not isinstance(storage_options, dict | None):
-        found = f"storage_options is a {type(storage_options).__name__}"
-        raise InvalidRequestError(f"open {uri}", found, "Give a dictionary")
-    scheme = uri.partition("://")[0] if "://" in uri else "file"
-    if scheme == "file":
-        from txsink.store.local import LocalStore  # noqa: PLC0415 -- stores are imported when opened
+    options = StorageOptions.of(storage_options)
+    scheme = _scheme(uri)
+    module, name = _STORES[scheme]
+    takes_options = module not in {"local", "memory"}
+    if options and not takes_options:
+        found = f"the {module} store takes no storage options, got {sorted(options)}"
+        raise InvalidRequestError(f"open {uri}", found, "Drop them")
+    try:
+        # Only now, and by name: each store brings its client along.
+        store = getattr(import_module(f"txsink.store.{module}"), name)
+        return cast("Store", store(uri, dict(options)) if takes_options else store())
+    except ImportError as error:
+        is_missing = isinstance(error, ModuleNotFoundError)
+        found = f"the package {error.name} is missing" if is_missing else f"its client cannot be imported: {error}"
+        advice = f"Install it: pip install 'txsink[{module}]'"
+        raise InvalidRequestError(f"open a {scheme}:// path", found, advice, scheme=scheme) from error
 
-        if storage_options:
-            raise InvalidRequestError(
-                f"open {uri}", f"the local store takes no storage options, got {sorted(storage_options)}", "Drop them"
-            )
-        return LocalStore()
-    if scheme in {"s3", "s3a"}:
-        try:
-            from txsink.store.s3 import S3Store  # noqa: PLC0415
-        except ModuleNotFoundError as error:
-            raise InvalidRequestError("open an S3 store", f"{error.name} is missing", "Install txsink[s3]") from error
-        return S3Store(uri, storage_options or {})
-    raise InvalidRequestError(
-        f"open {uri}", f"no store serves the scheme {scheme!r}", "Use a local path, or a file://, s3:// or s3a:// URI"
+
+def _scheme(uri: str) -> str:
+    """The scheme of a URI that some store serves, else the reason why none does; the URI may hold a secret."""
+    if "://" not in uri:
+        scheme = uri.partition(":/")[0] if ":/" in uri else "file"
+        if scheme == "file" or scheme not in {*_STORES, *_IN_DELTA}:
+            return "file"
+        raise InvalidRequestError(f"open {scheme}:/", "it has one slash", f"Write {scheme}://")
+    scheme = uri.partition("://")[0]
+    if _PASSWORD.match(uri):
+        found = "it seems to hold a user and a password"
+        advice = "Give credentials in storage_options, a profile or the environment"
+        raise InvalidRequestError(f"open a {scheme}:// path", found, advice)
+    if scheme in _STORES:
+        return scheme
+    found = (
+        f"no store serves the scheme {scheme!r}: files must appear whole and never in the place of others, in one step,"
+        " and of that store nobody has proved it"
     )
+    near = difflib.get_close_matches(scheme.lower(), _STORES, 1, 0.7)
+    advice = f"Use {_SERVED}"
+    if scheme in _IN_DELTA:
+        advice += f". The Delta layout, which this release has not yet, is to serve {scheme}:// through deltalake"
+    elif near:
+        advice = f"Did you mean {near[0]}://? Else use {_SERVED}"
+    raise InvalidRequestError(f"open a {scheme}:// path", found, advice, scheme=scheme)

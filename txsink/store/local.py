@@ -163,8 +163,6 @@ class LocalStore:
             one, two = (self._os.stat(self._nearest(directory)) for directory in (path, other))
             return cast("bool", one.st_dev == two.st_dev)
 
-    # -- pieces ---------------------------------------------------------------------------------------
-
     def _put_once(self, path: str, data: bytes, token: str) -> bool | None:
         """True: created; False: taken; None: somebody swept the temporary file."""
         temporary = temporary_path(path, token)

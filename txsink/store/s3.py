@@ -49,7 +49,7 @@ Uploaded: TypeAlias = list[tuple[str, str]]  # in the class, `list` is a verb
 class S3Store:
     """The verbs of `Uploads` on S3."""
 
-    traits = Traits(moves=False, keeps_names=True, hint_every=1)
+    traits = Traits(moves=False, keeps_names=True, hints_always=True)
 
     def __init__(self, uri: str, options: dict[str, object]) -> None:
         self.resolve(uri)
