@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 from txsink.entry import Upload
 from txsink.errors import InternalError, InvalidRequestError, OutcomeUnknownError, TxsinkError
 from txsink.store import Moves, Output, Paths, Tail, Traits
-from txsink.store.s3_calls import Answer, Calls, Codes, Failure
+from txsink.store.s3_calls import ATTEMPTS, Answer, Calls, Codes, Failure
 
 _MIB = 1 << 20
 _PART_BYTES, _PART_BYTES_MAX, _GROWS_AFTER = 8 * _MIB, 64 * _MIB, 1000
@@ -153,7 +153,8 @@ class S3Store:
             if isinstance(pending, Failure) and pending.is_in(_NO_UPLOAD):
                 return False
             raise
-        return not isinstance(found, Failure)
+        # A yes to a repeated request may come while the first one is still at work (versitygw): then the caller looks.
+        return isinstance(found, dict) and found[ATTEMPTS] == 1
 
     def cancel(self, path: str, upload: str) -> bool:
         # Some servers answer the same whether or not there was one.
