@@ -303,13 +303,13 @@ def test_an_epoch_in_a_bucket_takes_three_requests_a_file_and_three_for_the_log(
 
 
 @pytest.mark.parametrize("epochs", [1, 70, 700])
-def test_opening_a_writer_in_a_bucket_takes_six_requests_at_any_age(bucket: CountedBucket, epochs: int) -> None:
+def test_opening_a_writer_in_a_bucket_takes_five_requests_at_any_age(bucket: CountedBucket, epochs: int) -> None:
     bucket.grow(epochs)
     for _ in range(2):
         calls = bucket.calls_of(lambda: bucket.open().close())
         # Resolving a path and settling what is durable already are no requests.
         assert [verb for verb, _ in calls if verb not in {"resolve", "settle"}] == [
-            *("uploads", "read", "tail", "read"),
+            *("uploads", "read", "tail"),
             *("put_if_absent", "put_hint"),
         ]
 

@@ -171,6 +171,25 @@ def test_a_version_whose_files_were_replaced_says_that_they_are_gone(bucket: Buc
     assert table.verify() == []
 
 
+# -- opening ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", ["the same", "another"])
+def test_a_hint_that_is_behind_hides_no_epoch_from_a_run_that_opens(bucket: Bucket, run: str) -> None:
+    """What came after it is found by the claim, or by a look when the run has claimed before."""
+    sink = bucket.sink(run="the same")
+    write(sink, 0, 1)
+    head = f"{ROOT}/{layout.HEAD_PATH}"
+    behind = bucket.objects.objects[head]
+    write(sink, 1, 2)
+    bucket.objects.objects[head] = behind
+    again = bucket.sink(run=run)
+    assert again.last_epoch == 1
+    assert again.begin(1).outcome == "already-committed"
+    write(again, 2, 3)
+    assert bucket.rows() == [1, 2, 3]
+
+
 # -- sweep ------------------------------------------------------------------------------------------------
 
 

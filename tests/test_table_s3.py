@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import itertools
 import json
 import multiprocessing
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import duckdb
@@ -26,10 +28,15 @@ from s3fs import S3FileSystem
 import txsink
 from contract_log import LogContract, LogRaces, Opened
 from contract_publish import PublishContract
-from s3_servers import Server, parameters
+from objects import Objects, ObjectStore
+from s3_proxy import Proxy, proxied
+from s3_servers import Server, parameters, started
 from txsink import entry as entries
 from txsink import layout, log, recovery, segment
+from txsink.cli import main
 from txsink.errors import CorruptError, InvalidRequestError
+from txsink.sink import open_sink
+from txsink.slots import Stamps
 from txsink.store import open_store
 from txsink.store.s3 import S3Store
 from upload_site import UploadSite
@@ -38,7 +45,7 @@ COUNT = itertools.count(1)
 ATOMIC = ("ministack", "versitygw", "minio")
 
 
-@functools.cache
+@cache
 def bucket_of(server_endpoint: str, make_bucket: Callable[[], str]) -> str:
     """One bucket serves all tests of a server."""
     return make_bucket()
@@ -49,7 +56,7 @@ def options_of(server: Server) -> dict[str, object]:
     return {**server.storage_options, **({"deadline_seconds": 0.5} if server.name == "moto" else {})}
 
 
-@functools.cache
+@cache
 def opened_once(options: str, who: int) -> S3Store:
     """To open a store anew for every test takes longer than the tests."""
     return cast("S3Store", open_store("s3://any-bucket", json.loads(options)))
@@ -75,14 +82,14 @@ class TestPublish(PublishContract):
 
     @pytest.fixture
     def site(self, server: Server, root: str) -> UploadSite:
-        return UploadSite(functools.partial(open_store, "s3://any-bucket", options_of(server)), root)
+        return UploadSite(partial(S3Store, "s3://any-bucket", options_of(server)), root)
 
 
 @pytest.mark.parametrize("server", parameters(), indirect=True)
 class TestLog(LogContract):
     @pytest.fixture
     def opened(self, server: Server) -> Opened:
-        return functools.partial(opened_once, json.dumps(options_of(server)), 1)
+        return partial(opened_once, json.dumps(options_of(server)), 1)
 
     @pytest.fixture
     def root(self, root: str) -> str:
@@ -95,7 +102,7 @@ class TestRaces(LogRaces):
 
     @pytest.fixture
     def opened(self, server: Server) -> Opened:
-        return functools.partial(open_store, "s3://any-bucket", options_of(server))
+        return partial(open_store, "s3://any-bucket", options_of(server))
 
     @pytest.fixture
     def root(self, root: str) -> str:
@@ -219,9 +226,10 @@ def test_an_overwrite_deletes_what_it_replaces_and_the_old_version_says_so(lake:
         before = lake.table()
         put(sink, 1, 3, mode="overwrite")
     assert lake.rows() == lake.seen() == [3]
-    for read in (before.to_arrow, lambda: lake.table().to_arrow(before.version)):
-        with pytest.raises(InvalidRequestError, match="this store cannot keep replaced files"):
-            read()
+    with pytest.raises(InvalidRequestError, match="this store cannot keep replaced files"):
+        before.to_arrow()
+    with pytest.raises(InvalidRequestError, match="this store cannot keep replaced files"):
+        lake.table().to_arrow(before.version)
     assert before.refresh().to_arrow()["id"].to_pylist() == [3]
     assert not [name for name in lake.names() if name.startswith(layout.REMOVED_DIRECTORY)]
 
@@ -384,7 +392,7 @@ def test_workers_in_other_processes_stage_what_the_coordinator_commits(lake: Lak
 @on_all
 def test_a_two_phase_sink_commits_by_notice_also_when_the_framework_skips_ids(lake: Lake) -> None:
     """F1, F7: a file keeps the smallest epoch it could belong to in its name, and that is all."""
-    options = {"storage_options": lake.options}
+    options: dict[str, Any] = {"storage_options": lake.options}
     sink = txsink.ParquetFileSink(lake.uri, "flow", **options)
     sink.restore_state(None)
     for number, checkpoint in enumerate((3, 7, 20)):
@@ -474,3 +482,169 @@ def test_readers_of_the_directory_see_the_committed_rows_and_no_others(
         assert sorted(zip(found["id"].tolist(), map(str, found["day"].tolist()), strict=True)) == rows
         waiting.commit()
         assert sorted(read(lake)["id"].tolist()) == [1, 2, 3, 4, 5]
+
+
+# -- the command ------------------------------------------------------------------------------------------
+
+
+@on_all
+def test_the_command_takes_its_credentials_from_the_environment(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = lake.server.storage_options
+    for name, value in (
+        ("AWS_ACCESS_KEY_ID", given["key"]),
+        ("AWS_SECRET_ACCESS_KEY", given["secret"]),
+        ("AWS_ENDPOINT_URL_S3", given["endpoint_url"]),
+        ("AWS_DEFAULT_REGION", given["client_kwargs"]["region_name"]),
+    ):
+        monkeypatch.setenv(name, value)
+
+    def run(command: str, *arguments: object, code: int = 0) -> Any:
+        assert main([command, lake.uri, *map(str, arguments), "--output", "json"]) == code
+        out, err = capsys.readouterr()
+        assert given["secret"] not in out + err
+        return json.loads(out or err)
+
+    assert "no txsink table" in run("status", code=1)["error"]["found"]
+    with lake.writer() as sink:
+        put(sink, 0, 1)
+    for epoch in (1, 2):
+        dead = lake.writer(recover=False)
+        prepare(dead, epoch, epoch + 1)
+    live = lake.writer("v")
+    zombie, newer = lake.writer("u"), lake.writer("u")
+    stage_only(zombie, 0, 98)
+    stage_only(newer, 0, 99)
+    assert [one["path"] for one in run("files")["files"]] == [one for one in lake.names() if one.endswith("t")]
+    assert run("status", code=3)["rows"] == 1  # two epochs were left
+    assert [one["kind"] for one in run("log", "--limit", 4)["entries"]] == ["claim", "claim", "claim", "prepare"]
+    assert [(one["epoch"], one["state"]) for one in run("pending")["pending"]] == [(1, "prepared"), (2, "prepared")]
+    assert run("verify", "--deep")["is_healthy"]
+    assert run("abort", "w", 2)["is_dry_run"]
+    assert run("abort", "w", 2, "--yes")["plan"][0]["action"] == "abort"
+    assert run("recover", "--yes")["done"] == [{"writer": "w", "committed": [1], "aborted": [], "rewound_from": None}]
+    actions = [(one["action"], one["writer"]) for one in run("sweep")["plan"]]
+    assert sorted(actions) == [("delete", "u"), ("keep", "u")]
+    assert run("sweep", "--yes")["deleted"] == 1
+    assert len(lake.uploads()) == 1
+    put(live, 0, 3)
+    put(newer, 0, 4)
+    assert run("status")["is_healthy"]
+    assert lake.rows() == lake.seen() == [1, 2, 3, 4]
+
+
+# -- requests ---------------------------------------------------------------------------------------------
+
+
+OFF_THE_COMMIT_PATH = (f"/{layout.STATE_DIRECTORY}/", f"/{layout.SEGMENT_DIRECTORY}/")
+A_FILE = ["CreateMultipartUpload", "UploadPart"]
+COMPLETE, PUT, GET = "CompleteMultipartUpload", "PutObject", "GetObject"
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    with proxied(server) as made:
+        yield made
+
+
+def sent(proxy: Proxy, act: Callable[[], object]) -> list[str]:
+    """What arrives while `act` runs, but for what is written once in a while, after the commit."""
+    proxy.plan()
+    act()
+    return [one.operation for one in proxy.requests if not any(part in one.path for part in OFF_THE_COMMIT_PATH)]
+
+
+@on_three
+def test_an_epoch_costs_three_requests_a_file_and_three_for_the_log(lake: Lake, proxy: Proxy) -> None:
+    """No listing, no copy, no look, at any age."""
+    lake.options = proxy.storage_options
+    log_only = [PUT, PUT, PUT]  # prepare entry, commit entry, hint
+    one_file = {"id": [1], "day": ["a"]}
+    with lake.writer(partition_by=["day"]) as sink:
+        for epoch in range(40):  # 80 entries: past the first summary
+            assert sent(proxy, partial(put_rows, sink, epoch, one_file)) == [*A_FILE, PUT, COMPLETE, PUT, PUT]
+        summaries = [name for name in lake.names() if name.startswith(layout.STATE_DIRECTORY)]
+        assert len(summaries) == 1
+        three = {"id": [1, 2, 3], "day": ["a", "b", "c"]}
+        found = sent(proxy, partial(put_rows, sink, 40, three))
+        assert Counter(found) == Counter([*A_FILE, COMPLETE] * 3 + log_only)
+        assert sent(proxy, partial(put_rows, sink, 41, None)) == log_only
+        # The two-phase way is no dearer.
+        txn = sink.begin(42)
+        txn.add(txn.stager().stage(one_file))
+        assert sent(proxy, txn.prepare) == [PUT]
+        assert sent(proxy, txn.commit) == [COMPLETE, PUT, PUT]
+        # What is replaced is looked at and deleted.
+        found = sent(proxy, partial(put_rows, sink, 43, one_file, mode="overwrite"))
+    assert Counter(found) == Counter([*A_FILE, COMPLETE, PUT, *log_only, *["HeadObject", "DeleteObject"] * 44])
+
+
+def put_rows(sink: txsink.Sink, epoch: int, rows: Any, **options: Any) -> None:
+    with sink.begin(epoch, **options) as txn:
+        if rows is not None:
+            txn.write(rows)
+
+
+@pytest.fixture(scope="module")
+def old_tables() -> dict[int, dict[str, bytes]]:
+    """The objects of a table of so many epochs, by path below its root: made in memory, which is cheap."""
+    made, objects = {}, Objects()
+    ids = itertools.count(1)
+    counted = Stamps(lambda: 1_760_000_000_000, lambda: f"{next(ids):032x}", lambda attempt: None)
+    with open_sink(ObjectStore(objects), counted, "/t", "w", {}) as sink:
+        for epoch in range(1000):
+            put_rows(sink, epoch, None)
+            if epoch + 1 in {1, 100, 1000}:
+                made[epoch + 1] = {path.removeprefix("/t/"): data for path, data in objects.objects.items()}
+    return made
+
+
+@on_three
+@pytest.mark.parametrize("epochs", [1, 100, 1000])
+def test_opening_costs_as_much_at_any_age(
+    lake: Lake, proxy: Proxy, old_tables: dict[int, dict[str, bytes]], epochs: int
+) -> None:
+    """S12. MinIO is asked twice for uploads: it takes the first question for one about a single name."""
+    objects = old_tables[epochs].items()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda one: lake.ask("put_object", Key=f"{lake.prefix}/{one[0]}", Body=one[1]), objects))
+    lake.options = proxy.storage_options
+    uploads = ["ListMultipartUploads"] * (2 if lake.server.name == "minio" else 1)
+    for _ in range(2):  # the hint and its entry; the claim and the hint
+        assert sent(proxy, lambda: lake.writer().close()) == [*uploads, GET, GET, PUT, PUT]
+    found: list[txsink.Table] = []
+    assert sent(proxy, lambda: found.append(lake.table())) == [GET, GET, GET]
+    assert found[0].writers()["w"].last_epoch == epochs - 1
+    assert sent(proxy, found[0].refresh) == [GET]
+    assert set(sent(proxy, found[0].files)) <= {GET}
+    # The entries since the last segment of 64, which are merged by eights.
+    assert len(proxy.requests) < 64 + 2 * 8
+
+
+# -- what only MinIO does -----------------------------------------------------------------------------------
+
+
+@pytest.mark.stores
+def test_minio_forgets_to_list_what_was_staged_before_it_was_restarted_and_commits_what_was_prepared(
+    tmp_path: Path,
+) -> None:
+    """Orphans stay until MinIO drops them itself (by default after a day); no row is lost and none is there twice."""
+    with started("minio", tmp_path) as server:
+        lake = Lake(server, f"/{server.make_bucket()}/t")
+        dead = lake.writer()
+        put(dead, 0, 1)
+        prepare(dead, 1, 2)
+        stage_only(dead, 2, 99)
+        assert len(lake.uploads()) == 2
+        (orphan,) = [name for name in lake.uploads() if "part-2-" in name]
+        server.kill()
+        server.restart()
+        assert lake.uploads() == []
+        with lake.writer() as sink:
+            assert sink.recovered == ([1], [], None)
+            put(sink, 2, 3)
+            assert sink.sweep() == []
+        assert lake.rows() == lake.seen() == [1, 2, 3]
+        still = lake.ask("list_multipart_uploads", Prefix=f"{lake.prefix}/{orphan}")["Uploads"]
+        assert [one["Key"] for one in still] == [f"{lake.prefix}/{orphan}"]

@@ -58,9 +58,11 @@ class Log:
 
     # -- reading --------------------------------------------------------------------------------------
 
-    def load(self) -> State:
-        """The newest state, by way of the newest hint or summary."""
+    def load(self, *, is_followed: bool = True) -> State:
+        """The newest state, by way of the newest hint or summary; unless followed, that of the hint or summary."""
         self._start_from(self._newest_known() or State())
+        if self.exists and not is_followed:
+            return self.state
         self.refresh()
         if not self.exists and self.slots.are_used() and not self.refresh().version >= 0:
             raise CorruptError(

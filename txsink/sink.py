@@ -96,7 +96,8 @@ def open_sink(
     log = Log(store, root, parts)
     # Listed here, and not in `sweep`: the log is read in between, and once more there.
     names = [] if store.traits.moves else open_publisher(store, root, None).left(writer, ())
-    log.load()
+    # Where a claim is always made, its append finds out what came after the hint: a request less.
+    log.load(is_followed=store.traits.moves)
     if not log.exists:
         _create(log, chosen)
     _require_agreement(log, chosen)
@@ -112,6 +113,8 @@ def open_sink(
     unfinished = [item for item in (*opened.pending, *opened.aborting) if item.writer == writer]
     if not is_one_shot or left or unfinished:
         transaction.claim(log, identity)
+        if log.state.version == opened.version:  # this very run has claimed before
+            log.refresh()
         if chosen.recover:
             sink.recovered = recovery.recover(log, identity, publisher)
         if left:
