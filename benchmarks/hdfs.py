@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from hdfs_native import Client, WriteOptions
 from measure import Finding, Scale, alternate, ms, p50, table
 
 import txsink
@@ -22,8 +23,6 @@ def run(scale: Scale) -> list[Finding]:
     if reason := missing():
         print(f"\nhdfs: skipped, {reason}")
         return []
-    from hdfs_native import Client, WriteOptions
-
     rows = table(10_000)
     with tempfile.TemporaryDirectory() as directory:
         cluster = Cluster(Path(directory))

@@ -97,7 +97,7 @@ def open_sink(
     # Listed here, and not in `sweep`: the log is read in between, and once more there.
     names = [] if store.traits.moves else open_publisher(store, root, None).left(writer, ())
     # Where a claim is always made, its append finds out what came after the hint: a request less.
-    log.load(is_followed=store.traits.moves)
+    log.load(is_followed=store.traits.moves or is_one_shot)
     if not log.exists:
         _create(log, chosen)
     _require_agreement(log, chosen)
