@@ -189,8 +189,21 @@ def _repeats(sample: pa.ChunkedArray[Any], weight: float) -> bool:
     return not found or distinct <= -paying * math.expm1(-found / paying)
 
 
+class Footer(NamedTuple):
+    """A file's identity and the footer region it is taken from."""
+
+    identity: Identity
+    region: bytes
+
+
 def identity(store: Store, path: str) -> Identity | None:
     """The identity of the file at `path`, its digest empty when it is no Parquet file; None when there is none."""
+    found = footer_of(store, path)
+    return None if found is None else found.identity
+
+
+def footer_of(store: Store, path: str) -> Footer | None:
+    """The same with the footer region, which is empty when it is no Parquet file."""
     tail = store.tail(path, _TAIL_BYTES)
     if tail is None:
         return None
@@ -200,8 +213,9 @@ def identity(store: Store, path: str) -> Identity | None:
         if tail is None:
             return None
     is_whole = 0 < size <= len(tail.data) and _footer_bytes(tail.data) == size
-    digest = hashlib.sha256(tail.data[-size:]).hexdigest() if is_whole else ""
-    return Identity(tail.bytes, digest, tail.stamp)
+    region = tail.data[-size:] if is_whole else b""
+    digest = hashlib.sha256(region).hexdigest() if is_whole else ""
+    return Footer(Identity(tail.bytes, digest, tail.stamp), region)
 
 
 def verify(store: Store, path: str, file: DataFile, stamp: str = "", *, deep: bool = False) -> str | None:

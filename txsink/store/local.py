@@ -121,6 +121,18 @@ class LocalStore:
                 raise InternalError(f"create {path}", "the name is taken", "Report it: names are random") from error
         return _LocalOutput(self._os, path, handle)
 
+    def adopt(self, path: str, staged: str) -> None:
+        with _mapped(f"adopt {path}"):
+            handle = self._os.open(path, os.O_RDONLY)
+            try:
+                # ORDER: bytes durable before the record exists, else a prepare entry names a torn file (I3).
+                self._os.fsync(handle)
+            finally:
+                self._os.close(handle)
+            if not self._link(path, staged):
+                raise InternalError(f"adopt {path}", f"{staged} is taken", "Report it: names are random")
+            self._os.unlink(path)
+
     def settle(self, paths: Iterable[str]) -> None:
         for directory in sorted({_parent(path) for path in paths}):
             with _mapped(f"make the names in {directory} durable"):
