@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 # A module of txsink imports only what stands before it.
 ORDER = (
     "errors", "layout", "entry", "store", "schema", "segment", "state", "rows", "parquet", "stage", "stager", "slots",
-    "log", "delta", "adopt", "decision", "publish", "transaction", "recovery", "snapshot", "audit", "txn", "writer", "sink",
+    "log", "delta", "adopt", "decision", "publish", "transaction", "recovery", "snapshot", "audit", "workplace", "txn", "writer", "sink",
     "table", "two_phase", "file_sink", "commands", "cli",
 )  # fmt: skip
 

@@ -40,7 +40,7 @@ class Guest(NamedTuple):
 
     def adopt(self, columns: tuple[Column, ...], new_id: Callable[[], str]) -> list[StagedFile]:
         """The files as staged files, sorted; those without rows are dropped."""
-        records = []
+        records: list[StagedFile] = []
         found = self.store.list(self.path)
         for path in found:
             if path.endswith(".parquet") and not path.rpartition("/")[2].startswith(("_", ".")):
@@ -67,7 +67,10 @@ class Guest(NamedTuple):
         found = footer_of(self.store, where)
         if found is None or not found.region:
             raise CorruptError(
-                f"adopt {where}", "it is no whole Parquet file", "Write the epoch again; nothing was published", path=path
+                f"adopt {where}",
+                "it is no whole Parquet file",
+                "Write the epoch again; nothing was published",
+                path=path,
             )
         rows = pq.read_metadata(pa.BufferReader(found.region)).num_rows
         if not rows:

@@ -14,14 +14,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.datasource import DataSource
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.types import StructType
 
     from txsink.txn import Result
 
-__all__ = ["each_batch", "read", "write"]
+__all__ = ["DefaultSource", "each_batch", "read", "write"]
 
 
 def each_batch(path: str, **options: Any) -> Callable[[DataFrame, int], None]:
@@ -43,3 +47,36 @@ def read(spark: SparkSession, path: str, version: int | None = None, **options: 
     from pyspark_txsink import table  # noqa: PLC0415
 
     return table.read(spark, path, version, **options)
+
+
+class DefaultSource(DataSource):
+    """The format `txsink`, as Spark looks for it."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format(...)` takes."""
+        return "txsink"
+
+    def schema(self) -> StructType:
+        """The columns of the table at the version that is read."""
+        from pyspark_txsink import reader  # noqa: PLC0415
+
+        return reader.schema_of(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads the committed files."""
+        from pyspark_txsink import reader  # noqa: PLC0415
+
+        return reader.reader_of(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 -- Spark's signature
+        """Writes a batch job as one epoch."""
+        from pyspark_txsink import writers  # noqa: PLC0415
+
+        return writers.BatchWriter(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802
+        """Writes each micro-batch as one epoch."""
+        from pyspark_txsink import writers  # noqa: PLC0415
+
+        return writers.StreamWriter(self.options, schema, overwrite=overwrite)

@@ -162,5 +162,3 @@ def _require(path: str, options: Mapping[str, Any]) -> None:
             near = difflib.get_close_matches(name, [*known, "txn_app_id", "on_new_checkpoint"], 1)
             advice = f"Did you mean {near[0]!r}?" if near else f"Known options: {', '.join(sorted(known))}"
             raise InvalidRequestError(f"write to {path}", f"unknown option {name!r}", advice.rstrip("."))
-
-
