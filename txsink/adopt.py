@@ -1,8 +1,8 @@
 """Files that another program wrote become staged files of an epoch: Spark's own Parquet writer, DuckDB's COPY.
 
 Promises: a record is taken from the file's own footer; the file is durable before its record exists; what the program
-left besides (empty files, `_SUCCESS`, checksums) is deleted; until `prepare` nothing here is visible, and a crash leaves
-files that a sweep finds.
+left besides (empty files, `_SUCCESS`, checksums) is deleted; until `prepare` nothing here is visible, and a crash
+leaves files that a sweep finds.
 Relies on: the program being done: its files are closed, and only those of its successful tasks are there.
 Does not promise: that the file holds what the program was told to write.
 """

@@ -1,7 +1,7 @@
 """The fast path: Spark's own Parquet writer stages, the driver prepares, publishes and commits.
 
-Promises: a batch is committed once, whatever is replayed, stopped or killed; a failed write leaves nothing that a reader
-sees; a second live run of a query is fenced.
+Promises: a batch is committed once, whatever is replayed, stopped or killed; a failed write leaves nothing that a
+reader sees; a second live run of a query is fenced.
 Relies on: Spark's file committer (algorithm 1: what a lost task attempt wrote never counts); `txsink.adopt`, which
 makes the files durable and takes their records from their footers; the local properties of a micro-batch.
 Does not promise: to run where the driver cannot open the table's store.

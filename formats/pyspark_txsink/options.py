@@ -19,8 +19,8 @@ from txsink.errors import InvalidRequestError
 NAMES = {
     name.lower(): name
     for name in (
-        "path", "partitionBy", "compression", "targetFileSize", "maxRecordsPerFile", "mergeSchema", "txnAppId", "txnVersion",
-        "onNewCheckpoint", "userMetadata", "versionAsOf", "partitionOverwriteMode",
+        "path", "partitionBy", "compression", "targetFileSize", "maxRecordsPerFile", "mergeSchema", "txnAppId",
+        "txnVersion", "onNewCheckpoint", "userMetadata", "versionAsOf", "partitionOverwriteMode",
     )
 }  # fmt: skip
 # Spark's own, which it hands over as well.
@@ -58,7 +58,7 @@ def parse(options: Mapping[str, str]) -> Given:
         raise InvalidRequestError(
             "use format txsink",
             "there is no path",
-            "Give one: .save(path), .start(path); tables of a catalog have none",
+            "Give one: .save(path), .start(path); catalog tables have none",
         )
     if ("txnappid" in found) is not ("txnversion" in found) and "checkpointlocation" not in found:
         raise InvalidRequestError(

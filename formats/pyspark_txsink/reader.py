@@ -87,7 +87,7 @@ def _column(one: Filter) -> str | None:
 
 def _fits(one: Filter, values: Mapping[str, Any]) -> bool:
     """Whether a file may hold rows that pass."""
-    value = values[one.attribute[0]]  # type: ignore[attr-defined]
+    value = values[one.attribute[0]]
     match one:
         case EqualTo() | EqualNullSafe():
             return bool(value == one.value)

@@ -1,8 +1,8 @@
 """The format's writers: executors stage through Arrow, the driver prepares, publishes and commits.
 
 Promises: what a micro-batch or job wrote is committed once, whatever is replayed; Spark's `abort` deletes nothing that
-the log names, also when a commit raised after it had landed; files of task attempts that Spark does not report are never
-published, and a sweep deletes them.
+the log names, also when a commit raised after it had landed; files of task attempts that Spark does not report are
+never published, and a sweep deletes them.
 Relies on: the local properties of a streaming task, which name query, run and batch; messages of plain text.
 Does not promise: that anything lives from one call to the next. Spark makes a new writer for each, in another process.
 """
@@ -35,7 +35,7 @@ class Message(WriterCommitMessage):
     """What one task staged."""
 
     def __init__(self, batch: Batch, staged: list[StagedFile]) -> None:
-        self.batch = list(batch)
+        self.query_id, self.run_id, self.batch_id = batch
         self.staged = msgspec.json.encode([one.to_dict() for one in staged]).decode()
 
 
@@ -66,7 +66,7 @@ class _Writer:
         stager = self._workplace.stager(writer, batch.run_id, batch.batch_id)
         return Message(batch, stager.stage(iterator))
 
-    def _modes(self) -> dict[str, str]:
+    def _modes(self) -> dict[str, Any]:
         if not self._overwrite:
             return {"mode": "append"}
         return {"mode": "overwrite", "partition_overwrite": self._given.partition_overwrite}
@@ -156,4 +156,4 @@ def _read(messages: Sequence[WriterCommitMessage | None]) -> tuple[Batch | None,
     """The batch that the tasks name, and what they staged."""
     found = [message for message in messages if isinstance(message, Message)]
     staged = [StagedFile.from_dict(one) for message in found for one in msgspec.json.decode(message.staged)]
-    return (Batch(*found[0].batch) if found else None), staged
+    return (Batch(found[0].query_id, found[0].run_id, found[0].batch_id) if found else None), staged
