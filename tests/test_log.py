@@ -175,6 +175,21 @@ def test_entries_are_read_between_two_versions(place: Place) -> None:
     assert [one.version for one in opened(place).entries(2, 4)] == [2, 3, 4]
 
 
+def test_facts_are_told_after_one_look_at_each_entry(place: Place) -> None:
+    """Where a look is a request, a commit's prepare entry is not fetched twice."""
+    with place.sink() as sink:
+        for epoch in range(3):
+            with sink.begin(epoch) as txn:
+                txn.write({"id": [epoch]})
+        sink.log.keep_hint()
+    store = FaultyStore(LocalStore())
+    fresh = opened(place, store)
+    before = store.calls
+    assert [fact.kind for fact in segment.rows_of(fresh.facts())].count("add") == 3
+    read = [path for verb, path in store.trace[before:] if verb == "read"]
+    assert len(read) == len(set(read)) == fresh.state.version + 1
+
+
 def test_a_refusal_made_on_an_old_state_is_made_again_on_the_newest(place: Place) -> None:
     """Whoever was in the way may have gone; whoever was not may have come."""
     one, two = opened(place), opened(place)

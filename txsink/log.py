@@ -340,8 +340,13 @@ class Log:
 
     def _facts_of(self, first: int, last: int) -> list[Fact]:
         rows: list[Fact] = []
+        prepares: dict[int, Prepare] = {}
         for entry in self.entries(first, last):
-            prepare = self.prepare_entry(entry.prepared) if isinstance(entry, Commit | Abort) else None
+            prepare = None
+            if isinstance(entry, Prepare):
+                prepares[entry.version] = entry
+            elif isinstance(entry, Commit | Abort):
+                prepare = prepares.pop(entry.prepared, None) or self.prepare_entry(entry.prepared)
             rows += segment.facts(entry, prepare)
         return rows
 

@@ -44,24 +44,15 @@ class MultipartPublisher(NamedTuple):
         upload = prepare.uploads[prepare.files.index(file)]
         return self._staged(file, upload), end_of(self.store, self._path(file.path), file)
 
-    def publish(self, prepare: Prepare) -> None:
-        """Complete every upload. One that cannot be was completed before, or is lost: then look."""
+    def publish(self, prepare: Prepare, *, is_alone: bool = False) -> None:
+        """Complete every upload. One that cannot be was completed before, or is lost: then look.
+
+        Look also where another run may be completing it: some stores say yes to one while the other is still at work.
+        """
         for file, upload in zip(prepare.files, prepare.uploads, strict=True):
-            if self.store.complete(self._path(file.path), upload):
-                continue
-            staged, target = self.ends(prepare, file)
-            match decide(LogFact.PENDING, staged, target):
-                case Action.DROP_STAGED:
-                    if staged is not End.ABSENT:
-                        self.store.cancel(self._path(file.path), upload.id)
-                case Action.MOVE:
-                    raise UnavailableError(
-                        f"publish {file.path} of epoch {prepare.epoch} of {prepare.writer!r}",
-                        "the store refused to complete its upload, which is there whole",
-                        "Retry, then see what the store's own log says",
-                    )
-                case _:
-                    raise corrupt(prepare, file, staged, target)
+            is_made = self.store.complete(self._path(file.path), upload)
+            if not (is_made and is_alone):
+                self._look(prepare, file, upload, is_made=is_made)
 
     def replace(self, prepare: Prepare) -> None:
         """Delete the files that are replaced. One that is gone was deleted by somebody before us."""
@@ -92,6 +83,29 @@ class MultipartPublisher(NamedTuple):
 
     def tidy(self, writer: str, run: str) -> None:
         """Nothing: there are no directories."""
+
+    def _look(self, prepare: Prepare, file: DataFile, upload: Upload, *, is_made: bool) -> None:
+        target = end_of(self.store, self._path(file.path), file)
+        if is_made and target is End.SAME:
+            return
+        staged = self._staged(file, upload)
+        action = decide(LogFact.PENDING, staged, target)
+        if action is Action.DROP_STAGED:
+            if staged is not End.ABSENT:
+                self.store.cancel(self._path(file.path), upload.id)
+        elif action is Action.MOVE or (is_made and target is End.ABSENT):
+            said = (
+                "said that its upload is complete"
+                if is_made
+                else "refused to complete its upload, which is there whole"
+            )
+            raise UnavailableError(
+                f"publish {file.path} of epoch {prepare.epoch} of {prepare.writer!r}",
+                f"the store {said}, but there is no such object",
+                "Retry. If it stays so, the store has lost the upload: drop the epoch with `txsink abort`",
+            )
+        else:
+            raise corrupt(prepare, file, staged, target)
 
     def _path(self, path: str) -> str:
         return f"{self.table_root}/{path}"

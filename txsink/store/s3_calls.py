@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from itertools import count
 from threading import Event
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
@@ -27,13 +26,7 @@ from botocore.loaders import create_loader
 from fsspec.asyn import sync
 from s3fs import S3FileSystem
 
-from txsink.errors import (
-    InternalError,
-    InvalidRequestError,
-    OutcomeUnknownError,
-    TxsinkError,
-    UnavailableError,
-)
+from txsink.errors import InvalidRequestError, OutcomeUnknownError, TxsinkError, UnavailableError
 
 Answer: TypeAlias = dict[str, Any]
 Codes: TypeAlias = frozenset[str | int]
@@ -161,8 +154,9 @@ class Calls:
         start = clock()
         end = start + self.deadline_seconds
         last = start + self.deadline_seconds * _LAST_START  # later, an attempt has no time to be answered
-        is_unclear = False
-        for attempt in count(1):
+        is_unclear, attempt = False, 0
+        while True:
+            attempt += 1
             found = self.once(method, keywords, end - clock(), keep)
             if not isinstance(found, Failure) or found.is_in(expects):
                 return found
@@ -171,7 +165,6 @@ class Calls:
             if not found.is_transient or clock() + pause > last:
                 raise self._error(attempted, found, attempt, is_unclear=is_unclear)
             Event().wait(pause)
-        raise InternalError(attempted, "counting ended", "Report it")
 
     def once(self, method: str, keywords: dict[str, Any], seconds: float, keep: int = 0) -> Answer | Failure:
         """One attempt; never raises."""
