@@ -24,10 +24,10 @@ from txsink.store import Store
 
 
 class Guest(NamedTuple):
-    """A directory that another program writes into. `place`: the directory and id prefix of the run's own files."""
+    """A directory that another program writes into, below the run's own."""
 
     store: Store
-    place: tuple[str, str]
+    directory: str
     writer: str
     run: str
     epoch: int
@@ -36,7 +36,7 @@ class Guest(NamedTuple):
     @property
     def path(self) -> str:
         """Where the program is to write."""
-        return f"{self.place[0]}/{layout.guest_directory(self.epoch, self.guest_id)}"
+        return f"{self.directory}/{layout.guest_directory(self.epoch, self.guest_id)}"
 
     def adopt(self, columns: tuple[Column, ...], new_id: Callable[[], str]) -> list[StagedFile]:
         """The files as staged files, sorted; those without rows are dropped."""
@@ -58,7 +58,7 @@ class Guest(NamedTuple):
         for path in paths:
             self.store.delete(f"{self.path}/{path}")
         for parent in {path.rpartition("/")[0] for path in ("", *paths)}:
-            self.store.prune(f"{self.path}/{parent}".rstrip("/"), self.place[0])
+            self.store.prune(f"{self.path}/{parent}".rstrip("/"), self.directory)
 
     def _record(
         self, path: str, sequence: int, columns: tuple[Column, ...], new_id: Callable[[], str]
@@ -75,10 +75,9 @@ class Guest(NamedTuple):
         rows = pq.read_metadata(pa.BufferReader(found.region)).num_rows
         if not rows:
             return None
-        directory, prefix = self.place
-        name = layout.data_name(self.epoch, sequence, f"{prefix}{new_id()}")
+        directory = self.directory
+        name = layout.data_name(self.epoch, sequence, new_id())
         data = f"{path.rpartition('/')[0]}/{name}".lstrip("/")
-        upload = self.store.adopt(where, f"{directory}/{data}")
+        self.store.adopt(where, f"{directory}/{data}")
         file = DataFile(data, found.identity.bytes, found.identity.digest, rows, layout.parse_partitions(data))
-        stamp = "" if upload else found.identity.stamp
-        return StagedFile(self.writer, self.run, self.epoch, file, columns, stamp, None, upload)
+        return StagedFile(self.writer, self.run, self.epoch, file, columns, found.identity.stamp)

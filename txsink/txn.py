@@ -121,10 +121,15 @@ class Transaction:
 
     def guest(self) -> Guest:
         """A directory for another program's files; `add` what `Guest.adopt` returns."""
-        sink = self._sink
-        place = sink.settings.directory, sink.settings.id_prefix
-        run, new_id = sink.identity, sink.log.stamps.new_id
-        return Guest(sink.log.store, place, run.writer, run.run, self.epoch, new_id())
+        store, run = self._sink.log.store, self._sink.identity
+        if not store.traits.moves:
+            raise InvalidRequestError(
+                f"stage files of another program for epoch {self.epoch} of {run.writer!r}",
+                "this store cannot move files",
+                "Stage them through Arrow, with `write` or a stager",
+            )
+        guest_id = self._sink.log.stamps.new_id()
+        return Guest(store, self._sink.settings.directory, run.writer, run.run, self.epoch, guest_id)
 
     def add(
         self,

@@ -109,11 +109,8 @@ class Store(Protocol):
     def create(self, path: str) -> Output:
         """A new file (its directories too); InternalError when it exists."""
 
-    def adopt(self, path: str, staged: str) -> Upload | None:
-        """Make the file at `path`, which another program wrote and closed, durable and the one that `staged` names.
-
-        What `create` and `seal` of `staged` with the same bytes would return; `staged` is a new name.
-        """
+    def adopt(self, path: str, staged: str) -> None:
+        """Make the file at `path`, which another program wrote and closed, durable under the new name `staged`."""
 
     def settle(self, paths: Paths) -> None:
         """Make it durable, up to the file system's root, that these names are there, or that they are gone."""
