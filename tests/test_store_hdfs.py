@@ -92,7 +92,7 @@ def left_behind(uri: str) -> list[str]:
     table = txsink.open_table(uri)
     store = table.log.store
     return [
-        *store.list(table.staging_root),
+        *(name.path for name in table.publisher.left(None, ())),
         *(path for path in store.list(table.path) if layout.is_temporary(path)),
     ]
 

@@ -2,8 +2,8 @@
 
 Promises: an answer, a failure the caller said it expects, or an error of `txsink.errors` that says how often was tried
 and within which time; OutcomeUnknownError wherever an attempt may have changed what a reader sees, also when a later
-attempt was refused. Decided by HTTP status and S3 error code, never by the type of an exception. No word of the
-server, no option's value and no exception of a client is in an error, so no credential can be.
+attempt was refused. Decided by HTTP status and S3 error code, never by the type of an exception. An error holds no
+option's value, no exception of a client, and of the server's words only its code and the request's number: no secret.
 Relies on: s3fs for the options and the client of botocore, whose own retries are off: attempts are counted and bounded
 here and nowhere else. aiohttp still sends a PUT or DELETE again when the connection drops, so that even "connection
 refused" may follow an attempt that landed: without an answer nothing is certain.
@@ -86,6 +86,9 @@ _REFUSALS: tuple[tuple[set[str], type[TxsinkError], str, str], ...] = (
 )  # fmt: skip
 
 
+ATTEMPTS = "txsink-attempts"  # in an answer: how many requests it took
+
+
 class Failure(NamedTuple):
     """Why one attempt has no good answer. Without one, `code` is the name of the exception."""
 
@@ -158,7 +161,9 @@ class Calls:
         while True:
             attempt += 1
             found = self.once(method, keywords, end - clock(), keep)
-            if not isinstance(found, Failure) or found.is_in(expects):
+            if isinstance(found, dict):
+                return {**found, ATTEMPTS: attempt}
+            if found.is_in(expects):
                 return found
             is_unclear = is_unclear or (changes and found.may_have_landed)
             pause = _pause(attempt, attempted)
@@ -207,7 +212,7 @@ class Calls:
 
     def _error(self, attempted: str, failure: Failure, attempts: int, *, is_unclear: bool) -> TxsinkError:
         kind, meaning, advice = _meaning(failure)
-        said = " ".join(dict.fromkeys([str(failure.status or failure.code), failure.code]))
+        said = " ".join(dict.fromkeys(str(word) for word in (failure.status, failure.code) if word))
         tried = f"{attempts} attempt{'s' if attempts > 1 else ''} within {self.deadline_seconds:g} s"
         found = f"{meaning} ({said}, {tried}, {self.endpoint})"
         context: dict[str, object] = {
