@@ -25,6 +25,9 @@ def read(spark: SparkSession, path: str, version: int | None = None, **options: 
     columns = types.struct_of(columns_at(table.log, at))
     if not files:
         return spark.createDataFrame([], columns)
+    if version is not None and not {file.path for file in files} <= {file.path for file in table.files()}:
+        # Replaced since, and kept where Spark's reader does not look.
+        return spark.read.format("txsink").option("versionAsOf", at).load(path)
     paths = [_uri(path, f"{table.path}/{file.path}") for file in files]
     reader = spark.read.schema(columns).option("basePath", _uri(path, table.path))
     return reader.parquet(*paths)

@@ -22,8 +22,10 @@ from pyspark_txsink.identity import Batch
 from txsink import recovery
 from txsink.entry import Column
 from txsink.errors import InvalidRequestError, TxsinkError
+from txsink.publish import name_of
 from txsink.sink import new_id, open_workplace, open_writer
 from txsink.stage import StagedFile
+from txsink.txn import Transaction
 from txsink.workplace import Workplace
 from txsink.writer import Sink
 
@@ -94,9 +96,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         try:
             epoch, metadata = identity.epoch_of(sink, batch, self._given.on_new_checkpoint)
             txn = sink.begin(epoch, metadata={**self._given.user_metadata, **metadata}, **self._modes())
-            if txn.outcome != "already-committed":
-                with txn:
-                    txn.add([msgspec.structs.replace(one, epoch=epoch) for one in staged], columns=self._columns())
+            _commit(sink, txn, [msgspec.structs.replace(one, epoch=epoch) for one in staged], self._columns())
         except TxsinkError:
             self._forget(batch)
             raise
@@ -138,9 +138,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         _, staged = _read(messages)
         with self._opened() as sink:
             txn = sink.begin(self._batch.batch_id, metadata=self._given.user_metadata, **self._modes())
-            if txn.outcome != "already-committed":
-                with txn:
-                    txn.add(staged, columns=self._columns())
+            _commit(sink, txn, staged, self._columns())
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
         """Drop what was staged, unless the log names it: the claim comes after whatever a commit has appended."""
@@ -150,6 +148,15 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def _opened(self) -> Sink:
         given = options.of_writer(self._given)
         return open_writer(self._given.path, self._batch.query_id, run=self._batch.run_id, **given)
+
+
+def _commit(sink: Sink, txn: Transaction, staged: list[StagedFile], columns: tuple[Column, ...]) -> None:
+    if txn.outcome == "already-committed":
+        # A replay: what it staged is nobody's.
+        recovery.forget(sink.log, sink.identity, sink.publisher, txn.epoch, [name_of(one) for one in staged])
+        return
+    with txn:
+        txn.add(staged, columns=columns)
 
 
 def _read(messages: Sequence[WriterCommitMessage | None]) -> tuple[Batch | None, list[StagedFile]]:
