@@ -121,6 +121,9 @@ class S3Store:
         # Nothing is asked: the name is free when it is given, by `complete`, or not at all.
         return _S3Output(self, path, self._part_bytes)
 
+    def adopt(self, path: str, staged: str) -> None:  # noqa: ARG002
+        raise InternalError("move files on S3", "S3 cannot", "Report it: traits.moves says so")
+
     def settle(self, paths: Paths) -> None:
         """Nothing: what S3 has acknowledged is durable."""
 
