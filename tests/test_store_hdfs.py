@@ -718,10 +718,7 @@ class Planned:
 def planned(hdfs_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setattr(hdfs_calls, "Client", Planned)
     monkeypatch.setattr(Planned, "plan", {})
-    planned = open_store(hdfs_cluster.uri)
-    planned.list("/none")
-    monkeypatch.setattr(hdfs_calls, "Client", Client)
-    return planned
+    return open_store(hdfs_cluster.uri)
 
 
 def test_a_file_that_is_replaced_while_it_is_read_is_read_anew(planned: Store, root: str) -> None:
