@@ -352,7 +352,7 @@ def test_a_user_in_the_authority_is_refused_and_not_repeated() -> None:
     [
         ({"deadline": 3}, "unknown storage option 'deadline'. Did you mean 'deadline_seconds'"),
         ({"kerberos_princpal": "x"}, "Did you mean 'kerberos_principal'"),
-        ({7: "x"}, "unknown storage option 7"),
+        ({7: "x"}, "a name in storage_options is no string"),
         ({"deadline_seconds": 0}, "deadline_seconds is 0"),
         ({"deadline_seconds": float("nan")}, "deadline_seconds is nan"),
         ({"deadline_seconds": True}, "deadline_seconds is True"),
