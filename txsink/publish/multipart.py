@@ -11,7 +11,6 @@ nothing of the epoch is committed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from txsink import layout
 from txsink.decision import Action, End, LogFact, decide
@@ -23,11 +22,13 @@ from txsink.stage import StagedFile
 from txsink.store import Uploads
 
 
-class MultipartPublisher(NamedTuple):
+class MultipartPublisher:
     """Staged files are pending uploads; the ids in their names begin with the tags of writer and run."""
 
-    store: Uploads
-    table_root: str
+    def __init__(self, store: Uploads, table_root: str) -> None:
+        self.store = store
+        self.table_root = table_root
+        self._untried: set[str] = set()  # uploads that nobody can have tried to complete
 
     def place(self, writer: str, run: str) -> tuple[str, str]:
         """The table itself."""
@@ -38,7 +39,8 @@ class MultipartPublisher(NamedTuple):
         return "is no pending upload" if staged.upload is None else None
 
     def settle(self, staged: Iterable[StagedFile]) -> None:
-        """Nothing: an upload is durable once its parts are answered."""
+        """Nothing: an upload is durable once its parts are answered. What is not in the log yet, nobody completes."""
+        self._untried.update(one.upload.id for one in staged if one.upload is not None)
 
     def ends(self, prepare: Prepare, file: DataFile) -> tuple[End, End]:
         """A look at the upload's parts, and one at the object."""
@@ -48,13 +50,16 @@ class MultipartPublisher(NamedTuple):
     def publish(self, prepare: Prepare) -> None:
         """Complete every upload. One that cannot be was completed before, or is lost: then look."""
         for file, upload in zip(prepare.files, prepare.uploads, strict=True):
-            if self.store.complete(self._path(file.path), upload):
+            path, is_first = self._path(file.path), upload.id in self._untried
+            self._untried.discard(upload.id)
+            # Of a completion that was tried before, a store may know no more than that it was.
+            if self.store.complete(path, upload) and (is_first or end_of(self.store, path, file) is End.SAME):
                 continue
             staged, target = self.ends(prepare, file)
             match decide(LogFact.PENDING, staged, target):
                 case Action.DROP_STAGED:
                     if staged is not End.ABSENT:
-                        self.store.cancel(self._path(file.path), upload.id)
+                        self.store.cancel(path, upload.id)
                 case Action.MOVE:
                     raise UnavailableError(
                         f"publish {file.path} of epoch {prepare.epoch} of {prepare.writer!r}",
@@ -72,6 +77,7 @@ class MultipartPublisher(NamedTuple):
     def withdraw(self, prepare: Prepare) -> None:
         """Drop the uploads, then delete what a publish had completed already."""
         for file, upload in zip(prepare.files, prepare.uploads, strict=True):
+            self._untried.discard(upload.id)
             self.store.cancel(self._path(file.path), upload.id)
         # ORDER: uploads dropped before completed files are deleted, else a stalled run completes one behind us (I9).
         for file in prepare.files:
