@@ -18,6 +18,8 @@ __all__ = ["hdfs_cluster"]
 # Suites that test modules import keep pytest's account of a failed assert.
 pytest.register_assert_rewrite("contract_store", "contract_publish", "contract_log")
 
+__all__ = ["hdfs_cluster"]  # fixtures that modules of their own define
+
 settings.register_profile("txsink", derandomize=True, deadline=None, database=None)
 settings.load_profile("txsink")
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import getpass
 import importlib.util
 import json
 import os
@@ -29,7 +30,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,6 +186,14 @@ class Cluster:
             timeout=START_SECONDS,
         )
         return done.stdout.decode()
+
+    def set_quota(self, path: str, names: int, size: int) -> None:
+        """What an administrator does: so many names, so many bytes with all replicas."""
+        query = urllib.parse.urlencode(
+            {"op": "SETQUOTA", "namespacequota": names, "storagespacequota": size, "user.name": getpass.getuser()}
+        )
+        url = f"http://127.0.0.1:{self._http_port}/webhdfs/v1{urllib.parse.quote(path)}?{query}"
+        urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=5).close()
 
     def _serving(self) -> int:
         """How many DataNodes the NameNode can send clients to; -1: it serves nobody."""

@@ -1,7 +1,7 @@
-"""A proxy between a client and the NameNode that loses the answer of one chosen call.
+"""A proxy between a client and the NameNode that mistreats one chosen call.
 
-Promises: `calls` names each call of the NameNode's protocol, in order, over all connections; the call with the planned
-number is carried out, and its answer goes as planned; `delivered` says whether that came about.
+Promises: `calls` names each call of the NameNode's protocol, in order, over all connections; one call, chosen by
+its number or its name, goes as planned; `delivered` says whether that came about.
 Relies on: a cluster without Kerberos, whose frames can be read. DataNodes are not behind the proxy.
 Does not promise: anything about calls that are under way at the same time on one connection; tests make one at a time.
 
@@ -30,7 +30,7 @@ class HdfsProxy:
         self._open: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._fault = ""
-        self._at = 0
+        self._at: int | str = 0
         self.calls: list[str] = []
         self.delivered = False
 
@@ -38,8 +38,8 @@ class HdfsProxy:
     def uri(self) -> str:
         return f"hdfs://127.0.0.1:{self._listener.getsockname()[1]}"
 
-    def plan(self, fault: str, at: int) -> None:
-        """The fault for the call with this number, counted from 1 and from now."""
+    def plan(self, fault: str, at: int | str) -> None:
+        """The fault for the call with this number, counted from 1 and from now; or for the next call of this name."""
         with self._lock:
             self._fault, self._at, self.calls, self.delivered = fault, at, [], False
 
@@ -86,7 +86,7 @@ class HdfsProxy:
     def _told(self, method: str) -> str:
         with self._lock:
             self.calls.append(method)
-            if len(self.calls) != self._at:
+            if self.delivered or self._at not in {len(self.calls), method}:
                 return ""
             self.delivered = True
             return self._fault

@@ -25,10 +25,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -311,14 +313,24 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+@cache
+def _session() -> Any:
+    """Reads the model of the service once: that is most of what a client costs."""
+    return botocore.session.Session()
+
+
+_one_at_a_time = threading.Lock()  # a session makes one client at a time
+
+
 @contextmanager
-def client(endpoint: str, secret: str = SECRET_KEY) -> Iterator[Any]:
+def client(endpoint: str, secret: str = SECRET_KEY, read_seconds_max: float = 20) -> Iterator[Any]:
     """A plain client that tries once."""
-    config = botocore.config.Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=20)
-    s3 = botocore.session.Session().create_client(
-        "s3", REGION, endpoint_url=endpoint, aws_access_key_id=ACCESS_KEY, aws_secret_access_key=secret,
-        config=config,
-    )  # fmt: skip
+    config = botocore.config.Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=read_seconds_max)
+    with _one_at_a_time:
+        s3 = _session().create_client(
+            "s3", REGION, endpoint_url=endpoint, aws_access_key_id=ACCESS_KEY, aws_secret_access_key=secret,
+            config=config,
+        )  # fmt: skip
     try:
         yield s3
     finally:

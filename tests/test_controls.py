@@ -42,7 +42,7 @@ from crash_searches import (
     zombie_publishes,
 )
 from objects import Objects
-from txsink import log, parquet, recovery, sink, transaction, writer
+from txsink import log, parquet, recovery, transaction, writer
 from txsink.publish import multipart, rename
 from txsink.store import local
 
@@ -198,13 +198,6 @@ VARIANTS: dict[str, Variant] = {
         ],
         race(RESTORE, zombie_publishes, Objects),
         "I1|I9",
-    ),
-    "claimed before anything is staged by upload": variant(
-        sink.open_sink,
-        "or not store.traits.moves or",
-        "or",
-        race(SLOW, crash_races.takes_over, Objects),
-        "I6|I8",
     ),
     "published names durably gone before the `cleaned` entry": variant(
         rename.RenamePublisher.withdraw,

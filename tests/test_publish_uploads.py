@@ -93,6 +93,9 @@ def test_a_store_that_refuses_to_complete_a_whole_upload_is_unavailable(site: Up
     site.plain.complete = lambda path, upload: False  # type: ignore[method-assign]
     with pytest.raises(UnavailableError, match="refused to complete its upload, which is there whole"):
         site.publisher.publish(prepare)
+    site.plain.complete = lambda path, upload: True  # type: ignore[method-assign]
+    with pytest.raises(UnavailableError, match="said that its upload is complete, but there is no such object"):
+        site.publisher.publish(prepare)
     assert site.publisher.ends(prepare, prepare.files[0]) == (End.SAME, End.ABSENT)
 
 
@@ -112,7 +115,7 @@ def test_a_completion_that_was_tried_before_is_believed_only_when_the_file_is_th
     again = site.again()
     for one in (site, again):
         one.plain.complete = lambda path, upload: True  # type: ignore[method-assign]
-        with pytest.raises(CorruptError, match="its staged file is absent, the file under its name in the table is ab"):
+        with pytest.raises(UnavailableError, match="said that its upload is complete, but there is no such object"):
             one.publisher.publish(prepare)
     other = staged(again, 2, [2])
     again.plain.complete = real  # type: ignore[method-assign]

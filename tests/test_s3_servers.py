@@ -606,8 +606,8 @@ def test_without_go_the_build_says_so_and_so_does_the_skip(nothing_built: Path, 
 def test_a_fetch_that_fails_says_where_its_log_is_and_leaves_nothing(
     nothing_built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_servers, "ROOT", nothing_built)  # no requirements there
-    assert s3_servers.build("ministack") == "python could not fetch or build it, see build-ministack.log"
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert s3_servers.build("ministack") == "false could not fetch or build it, see build-ministack.log"
     assert sorted(path.name for path in (nothing_built / "servers").iterdir()) == [
         "build-ministack.log",
         "ministack.missing",

@@ -67,7 +67,7 @@ class StagedName(NamedTuple):
 
     def is_of(self, run: str) -> bool:
         """Whether this run of the writer staged it."""
-        return self.run == (tag(run) if self.upload else run)
+        return is_same_run(self.run, run)
 
 
 def entry_path(version: int) -> str:
@@ -128,6 +128,11 @@ def data_name(epoch: int, sequence: int, file_id: str) -> str:
 def tag(name: str) -> str:
     """A writer's or a run's name in the id of a pending upload."""
     return hashlib.sha256(name.encode()).hexdigest()[:_TAG_CHARS]
+
+
+def is_same_run(one: str, other: str) -> bool:
+    """Whether two names are of one run; either may be its tag."""
+    return other in {one, tag(one)} or one == tag(other)
 
 
 def parse_upload(path: str, upload: str, writer: str) -> StagedName | None:

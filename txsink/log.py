@@ -159,14 +159,16 @@ class Log:
         return [fact for fact in facts if fact.kind == "remove" and fact.version not in rewinds]
 
     def is_retired(self, writer: str, run: str, since: int) -> bool:
-        """Whether an entry after `since` retired the run, or took the writer from it."""
+        """Whether an entry after `since` retired the run (or the one that has this tag), or took the writer from it."""
         if since >= (self.state.version + 1) // BLOCK * BLOCK - 1:
             found = self._facts_of(since + 1, self.state.version)
         else:
             found = segment.rows_of(self.facts().filter(pc.field("kind").isin(["claim", "retire"])))
         holder = self.state.writers.get(writer)
         return any(
-            fact.writer == writer and fact.run == run and (fact.kind == "retire" or holder is None or holder.run != run)
+            fact.writer == writer
+            and layout.is_same_run(fact.run or "", run)
+            and (fact.kind == "retire" or holder is None or not layout.is_same_run(holder.run, run))
             for fact in found
             if fact.kind in {"claim", "retire"}
         )

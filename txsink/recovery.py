@@ -226,9 +226,7 @@ def _run_fact(log: Log, name: StagedName) -> LogFact:
     known = log.state.writers.get(name.writer)
     if known is not None and name.is_of(known.run):
         return LogFact.LIVE
-    # Who stages by upload claims before.
-    is_retired = name.upload != "" or log.is_retired(name.writer, name.run, -1)
-    return LogFact.ORPHAN if is_retired else LogFact.UNCLAIMED
+    return LogFact.ORPHAN if log.is_retired(name.writer, name.run, -1) else LogFact.UNCLAIMED
 
 
 def _swept(log: Log, name: StagedName, run_fact: LogFact) -> Action:

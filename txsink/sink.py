@@ -96,8 +96,8 @@ def open_sink(
     log = Log(store, root, parts)
     # Listed here, and not in `sweep`: the log is read in between, and once more there.
     names = [] if store.traits.moves else open_publisher(store, root, None).left(writer, ())
-    # Where a claim is always made, its append finds out what came after the hint: a request less.
-    log.load(is_followed=store.traits.moves)
+    # A claim that comes next finds out what came after the hint: a request less.
+    log.load(is_followed=store.traits.moves or is_one_shot)
     if not log.exists:
         _create(log, chosen)
     _require_agreement(log, chosen)
@@ -111,8 +111,7 @@ def open_sink(
     sink = Sink(log, identity, publisher, settings)
     left = [name for name in names if not name.is_of(run)]
     unfinished = [item for item in (*opened.pending, *opened.aborting) if item.writer == writer]
-    if not is_one_shot or not store.traits.moves or left or unfinished:
-        # ORDER: claimed before anything is staged by upload, else a sweep cannot tell the run from a retired one (I10).
+    if not is_one_shot or left or unfinished:
         transaction.claim(log, identity)
         if log.state.version == opened.version:  # this very run has claimed before
             log.refresh()

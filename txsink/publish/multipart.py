@@ -2,8 +2,7 @@
 
 Promises: those of `txsink.publish`. A staged file is a pending upload to its final name, which no reader sees; the
 prepare entry holds what completes it, so any process can. Replaced files are deleted: the store cannot move them.
-Relies on: `Uploads.complete`, which makes an object appear whole or not at all, and never over another one; a run
-claims its writer before it stages, so that every upload of a run that does not hold the writer is an orphan or named.
+Relies on: `Uploads.complete`, which makes an object appear whole or not at all, and never over another one.
 Does not promise: that a store keeps pending uploads. Where a life-cycle rule aborts one, publish is CorruptError, and
 nothing of the epoch is committed.
 """
@@ -48,26 +47,17 @@ class MultipartPublisher:
         return self._staged(file, upload), end_of(self.store, self._path(file.path), file)
 
     def publish(self, prepare: Prepare) -> None:
-        """Complete every upload. One that cannot be was completed before, or is lost: then look."""
+        """Complete every upload. One that cannot be was completed before, or is lost: then look.
+
+        Look also where somebody may have tried before: some stores say yes while another is still at it, or when it
+        was killed half way.
+        """
         for file, upload in zip(prepare.files, prepare.uploads, strict=True):
-            path, is_first = self._path(file.path), upload.id in self._untried
+            is_first = upload.id in self._untried
             self._untried.discard(upload.id)
-            # Of a completion that was tried before, a store may know no more than that it was.
-            if self.store.complete(path, upload) and (is_first or end_of(self.store, path, file) is End.SAME):
-                continue
-            staged, target = self.ends(prepare, file)
-            match decide(LogFact.PENDING, staged, target):
-                case Action.DROP_STAGED:
-                    if staged is not End.ABSENT:
-                        self.store.cancel(path, upload.id)
-                case Action.MOVE:
-                    raise UnavailableError(
-                        f"publish {file.path} of epoch {prepare.epoch} of {prepare.writer!r}",
-                        "the store refused to complete its upload, which is there whole",
-                        "Retry, then see what the store's own log says",
-                    )
-                case _:
-                    raise corrupt(prepare, file, staged, target)
+            is_made = self.store.complete(self._path(file.path), upload)
+            if not (is_made and is_first):
+                self._look(prepare, file, upload, is_made=is_made)
 
     def replace(self, prepare: Prepare) -> None:
         """Delete the files that are replaced. One that is gone was deleted by somebody before us."""
@@ -99,6 +89,29 @@ class MultipartPublisher:
 
     def tidy(self, writer: str, run: str) -> None:
         """Nothing: there are no directories."""
+
+    def _look(self, prepare: Prepare, file: DataFile, upload: Upload, *, is_made: bool) -> None:
+        target = end_of(self.store, self._path(file.path), file)
+        if is_made and target is End.SAME:
+            return
+        staged = self._staged(file, upload)
+        action = decide(LogFact.PENDING, staged, target)
+        if action is Action.DROP_STAGED:
+            if staged is not End.ABSENT:
+                self.store.cancel(self._path(file.path), upload.id)
+        elif action is Action.MOVE or (is_made and target is End.ABSENT):
+            said = (
+                "said that its upload is complete"
+                if is_made
+                else "refused to complete its upload, which is there whole"
+            )
+            raise UnavailableError(
+                f"publish {file.path} of epoch {prepare.epoch} of {prepare.writer!r}",
+                f"the store {said}, but there is no such object",
+                "Retry. If it stays so, the store has lost the upload: drop the epoch with `txsink abort`",
+            )
+        else:
+            raise corrupt(prepare, file, staged, target)
 
     def _path(self, path: str) -> str:
         return f"{self.table_root}/{path}"

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -37,6 +38,7 @@ _T = TypeVar("_T")
 
 _BUFFER_BYTES, _PIECE_BYTES, _LISTED, _TRIES, _PUT_TRIES = 1 << 20, 8 << 20, 1000, 4, 16
 _BLOCKS = {"DataTransferError", "BlocksNotFound", "ChecksumError"}
+_REPORT_TRIES, _REPORT_SECONDS = 250, 0.02
 _NO_PATH = re.compile("[:\x00\ud800-\udfff]")
 
 
@@ -85,7 +87,7 @@ class HdfsStore:
             stamp = f"{status.modification_time}-{status.length}"
             if not count and not status.isdir:
                 return Tail(status.length, b"", stamp)
-            reader = client.read(path)
+            reader = _whole(client, path, status.length)
             start = max(0, len(reader) - count)
             return Tail(len(reader), reader.read_range(start, len(reader) - start), stamp)
 
@@ -209,6 +211,8 @@ class HdfsStore:
             writer.write(data)
             writer.hsync()
             writer.close()
+            # Before it gets its name: or readers take an entry whose end is not reported yet for an empty one.
+            _whole(client, path, len(data))
 
         self._calls.do(what, whole, expects=FileExistsError)
 
@@ -274,15 +278,17 @@ class _HdfsOutput:
         self._store, self._calls, self._line, self._path = store, calls, line, path
         self._writer = writer
         self._buffer = bytearray()
+        self._bytes = 0
         self._failure: TxsinkError | None = None
         self.closed = False
 
     def write(self, data: bytes, /) -> int:
         view = memoryview(data).cast("B")
+        self._bytes += len(view)
         if len(self._buffer) + len(view) > _BUFFER_BYTES:
             self._empty()
             while len(view) > _BUFFER_BYTES:
-                self._do("write", partial(self._writer.write, view[:_PIECE_BYTES]))
+                self._do("write", partial(_write, self._writer, view[:_PIECE_BYTES]))
                 view = view[_PIECE_BYTES:]
         self._buffer += view
         return memoryview(data).nbytes
@@ -292,9 +298,10 @@ class _HdfsOutput:
 
     def seal(self) -> None:
         self._empty()
-        self._do("sync", self._writer.hsync)
+        self._do("sync", lambda _: self._writer.hsync())
         self.closed = True
-        self._do("close", self._writer.close)
+        self._do("close", lambda _: self._writer.close())
+        self._do("close", lambda client: _whole(client, self._path, self._bytes))
 
     def discard(self) -> None:
         self.closed = True
@@ -302,15 +309,15 @@ class _HdfsOutput:
 
     def _empty(self) -> None:
         if self._buffer:
-            self._do("write", partial(self._writer.write, self._buffer))
+            self._do("write", partial(_write, self._writer, self._buffer))
             self._buffer = bytearray()
 
-    def _do(self, verb: str, act: Callable[[], object]) -> None:
+    def _do(self, verb: str, act: Callable[[Client], object]) -> None:
         # Nobody knows how much a failed write wrote.
         if self._failure:
             raise self._failure
         try:
-            self._calls.do(f"{verb} {self._path}", lambda _: act(), line=self._line)
+            self._calls.do(f"{verb} {self._path}", act, line=self._line)
         except TxsinkError as error:
             self._failure = error
             raise
@@ -326,6 +333,21 @@ def _creating(path: str, *, overwrite: bool = False) -> Callable[[Client], FileW
         return writer
 
     return create
+
+
+def _write(writer: FileWriter, data: bytearray | memoryview, _: Client) -> None:
+    writer.write(data)
+
+
+def _whole(client: Client, path: str, size: int) -> FileReader:
+    """A reader of all `size` bytes. The last block counts once a DataNode has reported it, which may be after close."""
+    for _ in range(_REPORT_TRIES):
+        reader = client.read(path)
+        if len(reader) >= size:
+            return reader
+        threading.Event().wait(_REPORT_SECONDS)
+    found = f"it has {len(reader)} of {size} bytes: it is still open, or no DataNode reports its last block"
+    raise UnavailableError(f"read {path}", found, "Retry when enough DataNodes serve")
 
 
 def _some(entries: Iterator[FileStatus], _: Client) -> list[FileStatus]:

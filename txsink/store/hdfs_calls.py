@@ -37,57 +37,55 @@ _ATTEMPTS = "dfs.client.failover.max.attempts"
 
 ONE_PLACE = "Stage where files can be moved into the table: a staging_path on its mount, in its encryption zone"
 _RPC_ERROR = re.compile(r'(?:Fatal)?RPCError\("(?:[\w$]+[.$])*(\w+)", "(.*?)(?:\\n|"\)$)', re.DOTALL)
-_CLIENT_ERROR = re.compile(r'(\w+)\("?(.*?)"?\)$', re.DOTALL)
+_CLIENT_ERROR = re.compile(r'(\w+)(?:\("?(.*?)"?\))?$', re.DOTALL)
 # The Java class or the client's own kind of error, words of the message -> what the caller does next.
 # With each of them HDFS has answered, and nothing was done.
-_REFUSALS: tuple[tuple[set[str], str, type[TxsinkError], str], ...] = (
-    ({"SafeModeException"}, "is in safe mode", UnavailableError, "Retry when the NameNode has left safe mode"),
+_REFUSALS: tuple[tuple[set[str], tuple[str, ...], type[TxsinkError], str], ...] = (
+    ({"SafeModeException"}, ("is in safe mode",), UnavailableError, "Retry when the NameNode has left safe mode"),
     (
         {"SaslException", "GSSException", "InvalidToken", "SASLError", "GSSAPIError", "NoSASLMechanism"},
-        "authentication is not enabled",
+        ("authentication is not enabled",),
         UnavailableError,
         "Renew the Kerberos ticket (kinit) or the delegation token, then retry",
     ),
     (
         {"StandbyException", "ObserverRetryOnActiveException"},
-        "",
+        (),
         UnavailableError,
         "Retry; name the name service rather than one NameNode, so that the client finds the active one",
     ),
     (
+        {"ParentNotDirectoryException", "InvalidPathException", "PathComponentTooLongException", "IsADirectoryError"},
+        ("(is not a directory)", "must both be directories"),
+        InvalidRequestError,
+        "Name another path",
+    ),
+    (
         {"AccessControlException", "AuthorizationException"},
-        "",
+        (),
         UnavailableError,
         "Give the user that right, then retry",
     ),
     (
         {"NSQuotaExceededException", "DSQuotaExceededException", "QuotaByStorageTypeExceededException"},
-        "",
+        (),
         UnavailableError,
         "Raise the quota or make room, then retry",
     ),
     (
         {"DataTransferError", "BlocksNotFound", "ChecksumError"},
-        "could only be written to",
+        ("could only be written to", "could only be found"),
         UnavailableError,
         "Retry when enough DataNodes serve and have room",
     ),
-    ({"LeaseExpiredException"}, "", UnavailableError, "Somebody deleted the file while it was written: begin again"),
-    (set(), "into an encryption zone", InvalidRequestError, ONE_PLACE),
-    (set(), "from an encryption zone", InvalidRequestError, ONE_PLACE),
-    (set(), "Cannot rename across", InvalidRequestError, ONE_PLACE),
-    (set(), "no KMS provider", InvalidRequestError, "Set hadoop.security.key.provider.path"),
+    ({"LeaseExpiredException"}, (), UnavailableError, "Somebody deleted the file while it was written: begin again"),
+    (set(), ("can't be moved", "Cannot rename across"), InvalidRequestError, ONE_PLACE),
+    (set(), ("no KMS provider",), InvalidRequestError, "Set hadoop.security.key.provider.path"),
     (
         {"UnsupportedErasureCodingPolicy", "ErasureCodingError"},
-        "erasure-coded",
+        ("erasure-coded",),
         InvalidRequestError,
         "Have files replicated there: `hdfs ec -setPolicy -replicate -path DIRECTORY`",
-    ),
-    (
-        {"ParentNotDirectoryException", "InvalidPathException", "PathComponentTooLongException", "IsADirectoryError"},
-        "must both be directories",
-        InvalidRequestError,
-        "Name another path",
     ),
 )
 _UNSENT = {errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL}
@@ -164,7 +162,7 @@ class Calls:
             raise _lost(what, found, changes=changes, deadline_seconds=self._deadline) from None
         if error is None:
             return value
-        if isinstance(error, expects):
+        if isinstance(error, (TxsinkError, expects)):
             raise error
         raise _mapped(what, error, changes=changes) from error
 
@@ -225,7 +223,7 @@ def _dismiss(idle: deque[_Inbox], is_over: threading.Event) -> None:
 def _mapped(what: str, error: BaseException, *, changes: bool) -> TxsinkError:
     kind, found = _told(error)
     for kinds, words, failure, advice in _REFUSALS:
-        if kind in kinds or (words and words in found):
+        if kind in kinds or any(part in found for part in words):
             return failure(what, found, advice, exception=kind)
     code = re.search(r"os error (\d+)", found)
     if (code and int(code[1]) in _UNSENT) or "failed to lookup address" in found:
@@ -247,7 +245,7 @@ def _told(error: BaseException) -> tuple[str, str]:
     """The Java class of an error, or the kind the client or Python gives it; and its message, without Java's stack."""
     text = str(error)
     match = _RPC_ERROR.match(text) or (_CLIENT_ERROR.match(text) if isinstance(error, RuntimeError) else None)
-    kind, message = (match[1], match[2]) if match else (type(error).__name__, text.partition("\n")[0])
+    kind, message = (match[1], match[2] or match[1]) if match else (type(error).__name__, text.partition("\n")[0])
     message = message.replace('\\"', '"')[:300].rstrip(". ")
     return kind, message if type(error) is OSError else f"{message} ({kind})"
 

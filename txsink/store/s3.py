@@ -5,8 +5,8 @@ Unicode are themselves, as in s3fs and Spark. A file is a multipart upload to it
 for each part, one to complete; nobody sees it before. No listing is needed to write, and none is cached.
 Relies on: If-None-Match on PUT and CompleteMultipartUpload being atomic (AWS S3, MinIO, versitygw; Garage ignores it);
 an acknowledged write being durable and seen by the next read.
-Does not promise: to find uploads that a server does not list by prefix (MinIO lists them by exact name); any order
-between writers but that of put_if_absent and complete.
+Does not promise: to find uploads that a server does not list by prefix (MinIO lists those begun since it was started);
+any order between writers but that of put_if_absent and complete.
 
 The options are those of `s3fs.S3FileSystem`, and two of ours: `deadline_seconds` (60) bounds one request with its
 repeats; `part_bytes` (8 MiB) is the size of an upload's parts.
@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any, TypeAlias
 
 from txsink.entry import Upload
@@ -43,7 +42,6 @@ _NOT_MADE: Codes = frozenset({412, "NoSuchUpload", "NoSuchKey", "InvalidPart", "
 _OBJECT_MARKERS = {"ContinuationToken": "NextContinuationToken"}
 _UPLOAD_MARKERS = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
 _PART_MARKERS = {"PartNumberMarker": "NextPartNumberMarker"}
-
 
 Uploaded: TypeAlias = list[tuple[str, str]]  # in the class, `list` is a verb
 
@@ -254,8 +252,6 @@ class _S3Output:
         return Upload(self._upload, tuple(self._tags))
 
     def discard(self) -> None:
-        with suppress(TxsinkError):
-            self._wait()  # a part that arrives after the upload was dropped may stay for ever
         self._close()
         if self._upload:
             self._store.forget_upload(self._path, self._upload)
@@ -286,7 +282,7 @@ class _S3Output:
         self.closed = True
         self._buffer = bytearray()
         if self._threads is not None:
-            self._threads.shutdown()
+            self._threads.shutdown()  # waits: a part that arrives after its upload was dropped may stay for ever
 
     def _do(self, act: Callable[[], None]) -> None:
         if self._failure:

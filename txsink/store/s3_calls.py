@@ -2,8 +2,8 @@
 
 Promises: an answer, a failure the caller said it expects, or an error of `txsink.errors` that says how often was tried
 and within which time; OutcomeUnknownError wherever an attempt may have changed what a reader sees, also when a later
-attempt was refused. Decided by HTTP status and S3 error code, never by the type of an exception. No word of the
-server, no option's value and no exception of a client is in an error, so no credential can be.
+attempt was refused. Decided by HTTP status and S3 error code, never by the type of an exception. An error holds no
+option's value, no exception of a client, and of the server's words only its code and the request's number: no secret.
 Relies on: s3fs for the options and the client of botocore, whose own retries are off: attempts are counted and bounded
 here and nowhere else. aiohttp still sends a PUT or DELETE again when the connection drops, so that even "connection
 refused" may follow an attempt that landed: without an answer nothing is certain.
@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from itertools import count
 from threading import Event
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
@@ -27,13 +26,7 @@ from botocore.loaders import create_loader
 from fsspec.asyn import sync
 from s3fs import S3FileSystem
 
-from txsink.errors import (
-    InternalError,
-    InvalidRequestError,
-    OutcomeUnknownError,
-    TxsinkError,
-    UnavailableError,
-)
+from txsink.errors import InvalidRequestError, OutcomeUnknownError, TxsinkError, UnavailableError
 
 Answer: TypeAlias = dict[str, Any]
 Codes: TypeAlias = frozenset[str | int]
@@ -161,8 +154,9 @@ class Calls:
         start = clock()
         end = start + self.deadline_seconds
         last = start + self.deadline_seconds * _LAST_START  # later, an attempt has no time to be answered
-        is_unclear = False
-        for attempt in count(1):
+        is_unclear, attempt = False, 0
+        while True:
+            attempt += 1
             found = self.once(method, keywords, end - clock(), keep)
             if not isinstance(found, Failure) or found.is_in(expects):
                 return found
@@ -171,7 +165,6 @@ class Calls:
             if not found.is_transient or clock() + pause > last:
                 raise self._error(attempted, found, attempt, is_unclear=is_unclear)
             Event().wait(pause)
-        raise InternalError(attempted, "counting ended", "Report it")
 
     def once(self, method: str, keywords: dict[str, Any], seconds: float, keep: int = 0) -> Answer | Failure:
         """One attempt; never raises."""
@@ -214,7 +207,7 @@ class Calls:
 
     def _error(self, attempted: str, failure: Failure, attempts: int, *, is_unclear: bool) -> TxsinkError:
         kind, meaning, advice = _meaning(failure)
-        said = " ".join(dict.fromkeys([str(failure.status or failure.code), failure.code]))
+        said = " ".join(dict.fromkeys(str(word) for word in (failure.status, failure.code) if word))
         tried = f"{attempts} attempt{'s' if attempts > 1 else ''} within {self.deadline_seconds:g} s"
         found = f"{meaning} ({said}, {tried}, {self.endpoint})"
         context: dict[str, object] = {
