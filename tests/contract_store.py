@@ -297,6 +297,18 @@ class MoveContract(StoreContract):
         assert store.move([move]) == [move]
         assert contents(store, root) == {"t/other": b"1"}
 
+    def test_an_adopted_file_is_the_staged_one_whole_and_its_old_name_is_gone(
+        self, store: Store, other: Store, root: str
+    ) -> None:
+        stage(store, f"{root}/g/k=v/f", b"data")
+        other.adopt(f"{root}/g/k=v/f", f"{root}/s/k=v/new")
+        store.settle([f"{root}/s/k=v/new"])
+        assert contents(store, root) == {"s/k=v/new": b"data"}
+        stage(store, f"{root}/g/f", b"more")
+        with pytest.raises(InternalError):
+            store.adopt(f"{root}/g/f", f"{root}/s/k=v/new")
+        assert contents(store, root) == {"s/k=v/new": b"data", "g/f": b"more"}
+
     def test_a_batch_of_moves_does_what_can_be_done_and_reports_the_rest(self, store: Store, root: str) -> None:
         for name in ("s/a", "s/b", "t/b", "s/c"):
             stage(store, f"{root}/{name}", name.encode())

@@ -13,10 +13,14 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from crash_book import day_of
 from crash_world import Program, World, rows_table
 from txsink import entry, log, recovery, segment
+from txsink.schema import columns_of
 
 
 class Scenario(NamedTuple):
@@ -247,6 +251,35 @@ def overwrite_while_another_appends(world: World) -> None:
     first.prepare(1, (0, 3), mode="overwrite")
     second.finish(0)
     first.finish(1)
+
+
+@scenario()
+def adopt_what_another_program_wrote(world: World) -> None:
+    writer = world.open(partition_by=["day"])
+    writer.commit(0)
+    if not writer.sink.log.store.traits.moves:
+        return  # refused there
+    world.truth.rows["w", 1] = (100, 101)
+    columns = columns_of(pa.schema({"id": pa.int64(), "day": pa.string()}))
+
+    def adopt() -> None:
+        txn = writer.sink.begin(1)
+        guest = txn.guest()
+        for row in (100, 101):
+            world.put(f"{guest.path}/day={day_of(row)}/part-0.parquet", parquet_of({"id": [row]}))
+        world.put(f"{guest.path}/_SUCCESS", b"")
+        txn.add(guest.adopt(columns, writer.sink.log.stamps.new_id))
+        txn.commit()
+
+    writer.persist(adopt)
+    writer.tell("committed", 1)
+
+
+def parquet_of(rows: dict[str, list[int]]) -> bytes:
+    """A file as another program writes it."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(rows), sink)
+    return sink.getvalue().to_pybytes()
 
 
 def expire(world: World, writer: Program, before: int) -> None:

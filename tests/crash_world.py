@@ -72,6 +72,13 @@ class World:
         """A new program opens the writer."""
         return Program(self, writer, options)
 
+    def put(self, path: str, data: bytes) -> None:
+        """Another program writes a file, and syncs nothing."""
+        if isinstance(self.disk, Objects):
+            self.disk.objects[path] = data
+        else:
+            LocalStore(cast("ModuleType", self.disk))._write_new(path, data, durable=False)
+
     def log(self) -> Log:
         """The log, not read yet, in a new process."""
         self.life += 1

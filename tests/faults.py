@@ -133,6 +133,9 @@ class FaultyStore:
     def create(self, path: str) -> Output:
         return _FaultyOutput(self, path, self.call("create", path, lambda: self._store.create(path)))
 
+    def adopt(self, path: str, staged: str) -> None:
+        self.call("adopt", staged, lambda: self._store.adopt(path, staged))
+
     def settle(self, paths: Paths) -> None:
         self.call("settle", " ".join(paths), lambda: self._store.settle(paths))
 

@@ -96,6 +96,9 @@ class ObjectStore:
             raise InternalError(f"create {path}", "the name is taken", "Report it")
         return _ObjectOutput(self.bucket, path)
 
+    def adopt(self, path: str, staged: str) -> None:
+        raise InternalError("adopt", "an object has one name", "Report it")
+
     def settle(self, paths: Paths) -> None: ...
 
     def move(self, moves: Moves) -> Moves:

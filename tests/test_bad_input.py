@@ -313,6 +313,7 @@ WRONG_OPTIONS: dict[str, list[Any]] = {
     "compression_level": ["high", 99, 1.5],
     "target_file_bytes": [0, -1, "big", None, 1.5],
     "row_group_rows": [0, -1, "many", None],
+    "file_rows_max": [0, -1, "many", None],
     "row_group_bytes": [0, -1, "many", None],
     "open_partitions_max": [0, -1, "many", None],
 }

@@ -69,6 +69,9 @@ VARIANTS: dict[str, Variant] = {
     "bytes durable before the record exists": variant(  # no file fsync
         parquet.ParquetOutput.seal, "self._output.seal()", "self._output._empty()", APPENDS, "I6|I8"
     ),
+    "adopted bytes durable before their record exists": variant(
+        local.LocalStore.adopt, "self._os.fsync(handle)", "pass", crashes("adopt_what_another_program_wrote"), "I6|I8"
+    ),
     "content durable before its name": variant(
         local.LocalStore._put_once, "durable=True", "durable=False", APPENDS, "I13"
     ),

@@ -129,6 +129,21 @@ def test_a_store_that_never_says_leaves_the_outcome_unknown(place: Place, monkey
         found.append(claim_by("w"))
 
 
+def test_a_store_that_refuses_the_read_back_leaves_the_outcome_unknown(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I11: credentials expired after the put; the entry may stand."""
+
+    def refuse(path: str, limit: int) -> bytes | None:
+        raise InvalidRequestError(f"read {path}", "the credentials have expired", "Open it again with valid ones")
+
+    found = opened(place, FaultyStore(LocalStore()))
+    monkeypatch.setattr(found.store, "put_if_absent", lambda path, data, token: None)
+    monkeypatch.setattr(found.store, "read", refuse)
+    with pytest.raises(OutcomeUnknownError, match="may have been written, but then: the credentials have expired"):
+        found.append(claim_by("w"))
+
+
 def test_an_unknown_answer_for_a_slot_that_another_took_is_a_lost_race(place: Place) -> None:
     """F22: only the same bytes are mine."""
     base = FaultyStore(LocalStore())

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -92,7 +93,7 @@ def left_behind(uri: str) -> list[str]:
     table = txsink.open_table(uri)
     store = table.log.store
     return [
-        *store.list(table.staging_root),
+        *(name.path for name in table.publisher.left(None, ())),
         *(path for path in store.list(table.path) if layout.is_temporary(path)),
     ]
 
@@ -717,10 +718,7 @@ class Planned:
 def planned(hdfs_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setattr(hdfs_calls, "Client", Planned)
     monkeypatch.setattr(Planned, "plan", {})
-    planned = open_store(hdfs_cluster.uri)
-    planned.list("/none")
-    monkeypatch.setattr(hdfs_calls, "Client", Client)
-    return planned
+    return open_store(hdfs_cluster.uri)
 
 
 def test_a_file_that_is_replaced_while_it_is_read_is_read_anew(planned: Store, root: str) -> None:
@@ -779,6 +777,74 @@ def test_an_error_after_a_lost_answer_leaves_the_outcome_unknown(planned: Store,
     with pytest.raises(OutcomeUnknownError, match="RPC listener disconnected"):
         planned.delete(f"{root}/f")
     assert contents(planned, root) == {"f": b"x"}
+
+
+class Dying(Planned):
+    """A client that answers nothing more once it has failed."""
+
+    is_dead = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.plan.get(name):
+            self.plan[name].pop()
+            self.is_dead = True
+        if self.is_dead:
+            raise OSError("RPC listener disconnected")
+        return super().__getattr__(name)
+
+
+def test_a_call_after_a_lost_connection_is_made_on_a_new_one(
+    hdfs_cluster: Cluster, store: Store, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I11: for a moment the client takes its dying connection for a living one, and loses a second call on it."""
+    stage(store, f"{root}/f", b"x")
+    monkeypatch.setattr(hdfs_calls, "Client", Dying)
+    monkeypatch.setattr(Planned, "plan", {"delete": [OSError("lost")]})
+    assert open_store(hdfs_cluster.uri).delete(f"{root}/f") is True
+    assert store.list(root) == []
+
+
+def test_an_output_that_failed_stays_failed(planned: Store, root: str) -> None:
+    """Nobody knows how much a failed write wrote."""
+    output = planned.create(f"{root}/f")
+    writer = cast("Any", output)._writer
+    real, writer.inner = writer.inner, None
+    with pytest.raises(InternalError):
+        output.write(b"x" * 2 * MIB)
+    writer.inner = real
+    for act in (lambda: output.write(b"x" * 2 * MIB), output.seal, output.seal):
+        with pytest.raises(InternalError):
+            act()
+    output.discard()
+    assert planned.list(root) == []
+
+
+def test_a_store_that_is_forgotten_leaves_no_thread(hdfs_cluster: Cluster) -> None:
+    gc.collect()
+    before = set(threading.enumerate())
+    forgotten = open_store(hdfs_cluster.uri)
+    forgotten.list("/none")
+    (thread,) = set(threading.enumerate()) - before
+    del forgotten
+    gc.collect()
+    thread.join(CHILD_SECONDS)
+    assert not thread.is_alive()
+
+
+def test_settings_reach_the_client_as_hadoop_writes_them(
+    hdfs_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[Any, ...]] = []
+
+    def note(*place: Any, **named: Any) -> Client:
+        given.append((*place, named))
+        return Client(*place)
+
+    monkeypatch.setattr(hdfs_calls, "Client", note)
+    options: dict[str, object] = {"dfs.a": True, "dfs.b": 3, "dfs.c": "x", "config_dir": "/conf"}
+    open_store(hdfs_cluster.uri, {**options, "dfs.client.failover.max.attempts": 2}).list("/none")
+    config = {"dfs.a": "true", "dfs.b": "3", "dfs.c": "x", "dfs.client.failover.max.attempts": "2"}
+    assert given == [(f"{hdfs_cluster.uri}/", config, {"config_dir": "/conf"})]
 
 
 def test_an_output_that_nobody_sealed_stays_unfinished_when_it_is_forgotten(store: Store, root: str) -> None:

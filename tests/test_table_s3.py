@@ -53,7 +53,7 @@ def bucket_of(server_endpoint: str, make_bucket: Callable[[], str]) -> str:
 
 def options_of(server: Server) -> dict[str, object]:
     # moto fails on an upload that is gone, for as long as it is asked.
-    return {**server.storage_options, **({"deadline_seconds": 0.5} if server.name == "moto" else {})}
+    return {**server.storage_options, **({"deadline_seconds": 5} if server.name == "moto" else {})}
 
 
 @cache
@@ -199,8 +199,7 @@ def test_an_epoch_that_is_written_twice_is_there_once_and_nothing_changes(lake: 
     assert lake.write(7, {"id": [1, 2]}) == "committed"
     before = lake.names()
     assert lake.write(7, {"id": [3]}) == "already-committed"
-    # The second run has claimed its writer; nothing else is new.
-    assert sorted(set(lake.names()) - set(before)) == [layout.entry_path(4)]
+    assert lake.names() == before
     assert lake.rows() == lake.seen() == [1, 2]
     assert lake.uploads() == []
 

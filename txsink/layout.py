@@ -18,7 +18,8 @@ Grammar, relative to the table root T:
 
 and relative to the staging root S (by default the hidden sibling `<parent>/.<name>.txsink`):
 
-    staged     = writer "/" run "/" data                     writer and run escaped as one name
+    staged     = writer "/" run "/" ( data | guest )         writer and run escaped as one name
+    guest      = "guest-" epoch "-" id "/" any               where another program writes, until its files are adopted
 
 A store that cannot move files stages a pending upload to the final name. Its id begins with the tags of the writer
 and the run, 16 hexadecimal digits each, so that a sweep knows whose it is.
@@ -53,6 +54,7 @@ _ENTRY = re.compile(r"([0-9]{20})\.json")
 _SEGMENT = re.compile(r"([0-9]{20})-([0-9]{20})\.segment")
 _REMOVED = re.compile(r"([0-9]{20})/(.*)\.removed", re.DOTALL)
 _EPOCH = re.compile(r"0|[1-9][0-9]{0,18}")
+_GUEST = re.compile(rf"guest-({_EPOCH.pattern})-([0-9a-f]{{4,64}})/.+", re.DOTALL)
 _DATA_NAME = re.compile(rf"part-({_EPOCH.pattern})-(0|[1-9][0-9]{{0,8}})-([0-9a-f]{{4,64}})\.parquet")
 
 
@@ -180,13 +182,19 @@ def run_directory(writer: str, run: str) -> str:
     return f"{writer_directory(writer)}/{writer_directory(run)}"
 
 
+def guest_directory(epoch: int, guest_id: str) -> str:
+    """Where another program writes files of an epoch, relative to the run's directory."""
+    return f"guest-{epoch}-{guest_id}"
+
+
 def parse_staged(path: str) -> StagedName | None:
-    """The inverse of `run_directory` plus a data path; None for a path txsink did not make."""
+    """The inverse of `run_directory` plus a data path or a guest's; None for a path txsink did not make."""
     writer, _, rest = path.partition("/")
     run, _, data = rest.partition("/")
-    if not (writer and run) or not is_data_path(data):
+    guest = _GUEST.fullmatch(data)
+    if not (writer and run) or not (guest or is_data_path(data)):
         return None
-    name = StagedName(unescape(writer), unescape(run), data_epoch(data), data)
+    name = StagedName(unescape(writer), unescape(run), int(guest[1]) if guest else data_epoch(data), data)
     return name if path == f"{run_directory(name.writer, name.run)}/{data}" else None
 
 

@@ -49,6 +49,7 @@ class StageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     target_file_bytes: int = 256 << 20
     row_group_rows: int = 1 << 20
     row_group_bytes: int = 128 << 20
+    file_rows_max: int = 1 << 62
     open_partitions_max: int = 64
 
     def __post_init__(self) -> None:
@@ -58,7 +59,7 @@ class StageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise _bad_option(f"compression {self.compression!r} is not known{hint}", f"Use one of {_COMPRESSIONS}")
         if self.compression_level is not None:
             self._check_level(self.compression_level)
-        for name in ("target_file_bytes", "row_group_rows", "row_group_bytes", "open_partitions_max"):
+        for name in ("target_file_bytes", "row_group_rows", "row_group_bytes", "file_rows_max", "open_partitions_max"):
             if getattr(self, name) < 1:
                 raise _bad_option(f"{name} is {getattr(self, name)}", "Use a number from 1 on")
 
@@ -102,7 +103,7 @@ class ParquetOutput:
         self._tap: Any = _Tap(output)  # the stubs know no file but Python's
         compression: Any = options.compression
         self._path = path
-        self._rows = 0
+        self.rows = 0
         self.groups = 0
         self.upload: Upload | None = None
         self._writer = pq.ParquetWriter(
@@ -122,7 +123,7 @@ class ParquetOutput:
     def write(self, group: pa.Table) -> None:
         """Add one row group."""
         self._writer.write_table(group, group.num_rows)
-        self._rows += group.num_rows
+        self.rows += group.num_rows
         self.groups += 1
 
     def seal(self) -> DataFile:
@@ -132,7 +133,7 @@ class ParquetOutput:
         # ORDER: bytes durable before the record exists, else a prepare entry names a torn file (I3).
         self.upload = self._output.seal()
         digest = hashlib.sha256(end[-_footer_bytes(end) :]).hexdigest()
-        return DataFile(self._path, self.bytes, digest, self._rows, layout.parse_partitions(self._path))
+        return DataFile(self._path, self.bytes, digest, self.rows, layout.parse_partitions(self._path))
 
     def abandon(self) -> None:
         """Write no more: the writer adds a footer when it is collected, and the Output may be closed by then."""
@@ -189,8 +190,21 @@ def _repeats(sample: pa.ChunkedArray[Any], weight: float) -> bool:
     return not found or distinct <= -paying * math.expm1(-found / paying)
 
 
+class Footer(NamedTuple):
+    """A file's identity and the footer region it is taken from."""
+
+    identity: Identity
+    region: bytes
+
+
 def identity(store: Store, path: str) -> Identity | None:
     """The identity of the file at `path`, its digest empty when it is no Parquet file; None when there is none."""
+    found = footer_of(store, path)
+    return None if found is None else found.identity
+
+
+def footer_of(store: Store, path: str) -> Footer | None:
+    """The same with the footer region, which is empty when it is no Parquet file."""
     tail = store.tail(path, _TAIL_BYTES)
     if tail is None:
         return None
@@ -200,8 +214,9 @@ def identity(store: Store, path: str) -> Identity | None:
         if tail is None:
             return None
     is_whole = 0 < size <= len(tail.data) and _footer_bytes(tail.data) == size
-    digest = hashlib.sha256(tail.data[-size:]).hexdigest() if is_whole else ""
-    return Identity(tail.bytes, digest, tail.stamp)
+    region = tail.data[-size:] if is_whole else b""
+    digest = hashlib.sha256(region).hexdigest() if is_whole else ""
+    return Footer(Identity(tail.bytes, digest, tail.stamp), region)
 
 
 def verify(store: Store, path: str, file: DataFile, stamp: str = "", *, deep: bool = False) -> str | None:

@@ -26,6 +26,7 @@ from txsink.stage import StageOptions
 from txsink.store import AnyPath, StorageOptions, Store, open_store, uri_of
 from txsink.transaction import Run
 from txsink.txn import Result, Settings
+from txsink.workplace import Workplace
 from txsink.writer import Sink
 
 BEGIN_OPTIONS = ("mode", "partition_overwrite", "metadata", "parts")
@@ -93,14 +94,10 @@ def open_sink(
     for name in (writer, run):
         _require_name(path, name)
     root = store.resolve(path)
-    log = Log(store, root, parts)
     # Listed here, and not in `sweep`: the log is read in between, and once more there.
     names = [] if store.traits.moves else open_publisher(store, root, None).left(writer, ())
-    # A claim that comes next finds out what came after the hint: a request less.
-    log.load(is_followed=store.traits.moves or is_one_shot)
-    if not log.exists:
-        _create(log, chosen)
-    _require_agreement(log, chosen)
+    # Where a claim is always made, its append finds out what came after the hint: a request less.
+    log = _open_log(store, parts, root, chosen, is_followed=store.traits.moves or is_one_shot)
     publisher = open_publisher(store, root, log.state.staging)
     if store.traits.moves:  # only the log knows where to look
         names = publisher.left(writer, ())
@@ -124,6 +121,34 @@ def open_sink(
         # A writer that starts again and again without a commit must not leave a longer way to each next start.
         log.hint()
     return sink
+
+
+def open_workplace(path: AnyPath, **options: Any) -> Workplace:
+    """What workers need that learn only where they run what they stage for. Makes the table, unless somebody has."""
+    uri = uri_of(path)
+    options["storage_options"] = StorageOptions.of(options.get("storage_options"))
+    chosen, stage = _options(uri, options)
+    store = open_store(uri, chosen.storage_options)
+    state = _open_log(store, stamps(), store.resolve(uri), chosen).state
+    return Workplace(
+        uri=uri,
+        storage_options=chosen.storage_options,
+        staging=state.staging,
+        partition_columns=state.partition_columns,
+        columns=state.known_columns(),
+        merge_schema=chosen.merge_schema,
+        options=stage,
+        new_id=new_id,
+    )
+
+
+def _open_log(store: Store, parts: Stamps, root: str, chosen: Options, *, is_followed: bool = True) -> Log:
+    log = Log(store, root, parts)
+    log.load(is_followed=is_followed)
+    if not log.exists:
+        _create(log, chosen)
+    _require_agreement(log, chosen)
+    return log
 
 
 def _create(log: Log, chosen: Options) -> None:

@@ -97,10 +97,10 @@ class Slots(NamedTuple):
 
 @contextmanager
 def possibly_written(version: int) -> Iterator[None]:
-    """Once an entry may stand in its slot, a store that does not answer leaves the outcome unknown."""
+    """Once an entry may stand in its slot, a store that does not answer, or refuses to, leaves the outcome unknown."""
     try:
         yield
-    except UnavailableError as error:
+    except (UnavailableError, InvalidRequestError) as error:
         raise OutcomeUnknownError(
             f"append log entry {version}",
             f"it may have been written, but then: {error.found}",

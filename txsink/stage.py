@@ -259,7 +259,7 @@ class EpochStager:
         options = self._options
         bytes_max = min(options.row_group_bytes, options.target_file_bytes)
         bytes_rows = table.num_rows * bytes_max // max(1, self._buffered_bytes)
-        group_rows = max(1, min(options.row_group_rows, bytes_rows))
+        group_rows = max(1, min(options.row_group_rows, options.file_rows_max, bytes_rows))
         if self._partition_columns:
             rest = self._drain_partitions(table, group_rows, is_last=is_last)
         else:
@@ -320,7 +320,8 @@ class EpochStager:
             output = self._open.pop(directory, None) or self._create(directory, group)
             self._open[directory] = output
             output.write(group)
-            if output.bytes + output.bytes / output.groups / 2 >= self._options.target_file_bytes:
+            is_full = output.bytes + output.bytes / output.groups / 2 >= self._options.target_file_bytes
+            if is_full or output.rows + group_rows > self._options.file_rows_max:
                 self._seal(directory)
 
     def _create(self, directory: str, first: pa.Table) -> ParquetOutput:

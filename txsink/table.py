@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 import html
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
@@ -223,9 +223,11 @@ class Table:
 
         return self._retrying(read)
 
-    def to_reader(self, version: int | None = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """The rows, as a stream that holds one file in memory at a time."""
-        target, tables = self._retrying(lambda: self._tables(version, columns))
+    def to_reader(
+        self, version: int | None = None, columns: Sequence[str] | None = None, files: Collection[str] | None = None
+    ) -> pa.RecordBatchReader:
+        """The rows (of some `files` only, by path), as a stream that holds one file in memory at a time."""
+        target, tables = self._retrying(lambda: self._tables(version, columns, files))
         return pa.RecordBatchReader.from_batches(target, (batch for table in tables for batch in table.to_batches()))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -309,10 +311,12 @@ class Table:
         facts = snapshot.live_at(self.log, at)
         return facts, snapshot.partitions_of(facts, self._state.partition_columns, known), known
 
-    def _tables(self, version: int | None, columns: Sequence[str] | None) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    def _tables(
+        self, version: int | None, columns: Sequence[str] | None, files: Collection[str] | None = None
+    ) -> tuple[pa.Schema, Iterator[pa.Table]]:
         facts, partitions, known = self._read_held(version)
         target = known if columns is None else pa.schema([self._field(known, name) for name in columns])
-        held = zip(facts, partitions, strict=True)
+        held = [pair for pair in zip(facts, partitions, strict=True) if files is None or pair[0].path in files]
         return target, (snapshot.rows_in(self._places.read(fact), fact, target, values) for fact, values in held)
 
     def _field(self, known: pa.Schema, name: str) -> pa.Field:

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
 from txsink import recovery, transaction
+from txsink.adopt import Guest
 from txsink.entry import Column
 from txsink.errors import InvalidRequestError, OutcomeUnknownError, TxsinkError
 from txsink.log import Log
@@ -118,8 +119,28 @@ class Transaction:
             part=None if part is None else str(part),
         )
 
-    def add(self, staged: Iterable[StagedFile | Mapping[str, Any]], part: str | int | None = None) -> None:
-        """Add what workers staged. `part` names the part these are all files of, also when there are none."""
+    def guest(self) -> Guest:
+        """A directory for another program's files; `add` what `Guest.adopt` returns."""
+        store, run = self._sink.log.store, self._sink.identity
+        if not store.traits.moves:
+            raise InvalidRequestError(
+                f"stage files of another program for epoch {self.epoch} of {run.writer!r}",
+                "this store cannot move files",
+                "Stage them through Arrow, with `write` or a stager",
+            )
+        guest_id = self._sink.log.stamps.new_id()
+        return Guest(store, self._sink.settings.directory, run.writer, run.run, self.epoch, guest_id)
+
+    def add(
+        self,
+        staged: Iterable[StagedFile | Mapping[str, Any]],
+        part: str | int | None = None,
+        columns: tuple[Column, ...] = (),
+    ) -> None:
+        """Add what workers staged. `part` names the part these are all files of, also when there are none.
+
+        `columns`: those of the data, which no file tells when there is none.
+        """
         if self.outcome == "already-committed":
             return
         self._require("add to", "open")
@@ -137,6 +158,7 @@ class Transaction:
         names = {str(part)} if part is not None else {one.part for one in files if one.part is not None}
         self._parts += sorted(names)
         self._staged += files
+        self._columns = union(self._columns, columns)
 
     def prepare(self) -> None:
         """Seal: after this no worker is needed. The epoch is committed by `commit`, or by recovery."""
@@ -146,7 +168,8 @@ class Transaction:
         self._require_parts()
         if self._stager is not None:
             # From here on only the log decides what may be deleted, so the stager must not.
-            self._columns, self._staged = self._stager.columns, [*self._stager.finish(), *self._staged]
+            self._columns = union(self._columns, self._stager.columns)
+            self._staged = [*self._stager.finish(), *self._staged]
             self._stager = None
         sink = self._sink
         columns = self._columns

@@ -109,6 +109,9 @@ class Store(Protocol):
     def create(self, path: str) -> Output:
         """A new file (its directories too); InternalError when it exists."""
 
+    def adopt(self, path: str, staged: str) -> None:
+        """Make the file at `path`, which another program wrote and closed, durable under the new name `staged`."""
+
     def settle(self, paths: Paths) -> None:
         """Make it durable, up to the file system's root, that these names are there, or that they are gone."""
 

@@ -162,6 +162,11 @@ class HdfsStore:
     def settle(self, paths: Paths) -> None:
         """Nothing: the NameNode synced its edit log before it answered."""
 
+    def adopt(self, path: str, staged: str) -> None:
+        # As durable as its writer closed it: DataNodes sync a closed file only with dfs.datanode.synconclose.
+        if self.move([(path, staged)]):
+            raise InternalError(f"adopt {path}", f"it is gone, or {staged} is taken", "Report it: names are random")
+
     def move(self, moves: Moves) -> Moves:
         return [move for move in moves if not self._move(*move)]
 

@@ -156,15 +156,22 @@ class Calls:
         try:
             value, error = line.ask(act, self._deadline)
         except Empty:
-            if self._line is line:
-                self._line = None  # a connection that is silent may stay silent
+            self._leave(line)
             found = f"HDFS did not answer within {self._deadline:g} s"
             raise _lost(what, found, changes=changes, deadline_seconds=self._deadline) from None
         if error is None:
             return value
         if isinstance(error, (TxsinkError, expects)):
             raise error
-        raise _mapped(what, error, changes=changes) from error
+        failure = _mapped(what, error, changes=changes)
+        if not is_refusal(failure):
+            self._leave(line)
+        raise failure from error
+
+    def _leave(self, line: Line) -> None:
+        # A connection that is silent may stay silent; on one that is lost, the client may lose the next call as well.
+        if self._line is line:
+            self._line = None
 
     def line(self, what: str) -> Line:
         """The line for calls to come."""

@@ -19,22 +19,12 @@ from types import ModuleType
 from typing import cast
 from urllib.parse import unquote, urlsplit
 
-from txsink.errors import InternalError, InvalidRequestError, OutcomeUnknownError, TxsinkError, UnavailableError
+from txsink.errors import InternalError, InvalidRequestError, TxsinkError, UnavailableError
 from txsink.layout import temporary_path
 from txsink.store import Moves, Output, Tail, Traits
+from txsink.store.local_errors import mapped, refuse_without_links
 
 _BUFFER_BYTES, _PUT_TRIES = 1 << 20, 3
-
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-
-# What the system says when it refuses: nothing was done.
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-_WRONG_PATH = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.ENODEV, errno.EXDEV}
-_REFUSALS: tuple[tuple[set[int], type[TxsinkError], str], ...] = (
-    (_NO_ROOM, UnavailableError, "Make room, then retry"),
-    ({errno.EACCES, errno.EPERM, errno.EROFS}, UnavailableError, "Make it writable, then retry"),
-    (_WRONG_PATH, InvalidRequestError, "Name another path"),
-)
 
 
 class LocalStore:
@@ -52,7 +42,7 @@ class LocalStore:
         path = unquote(urlsplit(uri).path) if uri.startswith("file:///") else uri
         if not path or "\x00" in path or path.startswith("file:"):
             raise InvalidRequestError(f"open {uri!r}", "it is no local path", "Give a path, or file:///path")
-        with _mapped(f"open {uri}"):
+        with mapped(f"open {uri}"):
             path = self._os.path.realpath(path)
             with suppress(FileNotFoundError):
                 if not stat.S_ISDIR(self._os.stat(path).st_mode):
@@ -60,7 +50,7 @@ class LocalStore:
         return cast("str", path)
 
     def read(self, path: str, limit: int) -> bytes | None:
-        with _mapped(f"read {path}"):
+        with mapped(f"read {path}"):
             try:
                 handle = self._os.open(path, os.O_RDONLY)
             except FileNotFoundError:
@@ -71,7 +61,7 @@ class LocalStore:
                 self._os.close(handle)
 
     def tail(self, path: str, count: int) -> Tail | None:
-        with _mapped(f"read {path}"):
+        with mapped(f"read {path}"):
             try:
                 handle = self._os.open(path, os.O_RDONLY)
             except FileNotFoundError:
@@ -85,7 +75,7 @@ class LocalStore:
                 self._os.close(handle)
 
     def list(self, path: str) -> list[str]:
-        with _mapped(f"list {path}"):
+        with mapped(f"list {path}"):
             return sorted(self._walk(path, ""))
 
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
@@ -99,38 +89,50 @@ class LocalStore:
 
     def put_hint(self, path: str, data: bytes, token: str) -> None:
         temporary = temporary_path(path, token)
-        with _mapped(f"write {path}"):
+        with mapped(f"write {path}"):
             self._write_new(temporary, data, durable=False)
             self._rename(temporary, path)
 
     def replace(self, path: str, data: bytes, token: str) -> None:
         temporary = temporary_path(path, token)
-        with _mapped(f"write {path}"):
+        with mapped(f"write {path}"):
             self._write_new(temporary, data, durable=True)
-        with _mapped(f"write {path}", changed=None):
+        with mapped(f"write {path}", changed=None):
             self._rename(temporary, path)
-        with _mapped(f"write {path}", changed=True):
+        with mapped(f"write {path}", changed=True):
             # ORDER: name durable before return, else a power cut brings the old content back (I3).
             self._sync_names(_parent(path))
 
     def create(self, path: str) -> Output:
-        with _mapped(f"create {path}"):
+        with mapped(f"create {path}"):
             try:
                 handle = self._open_new(path)
             except FileExistsError as error:
                 raise InternalError(f"create {path}", "the name is taken", "Report it: names are random") from error
         return _LocalOutput(self._os, path, handle)
 
+    def adopt(self, path: str, staged: str) -> None:
+        with mapped(f"adopt {path}"):
+            handle = self._os.open(path, os.O_RDONLY)
+            try:
+                # ORDER: adopted bytes durable before their record exists, else a prepare entry names a torn file (I3).
+                self._os.fsync(handle)
+            finally:
+                self._os.close(handle)
+            if not self._link(path, staged):
+                raise InternalError(f"adopt {path}", f"{staged} is taken", "Report it: names are random")
+            self._os.unlink(path)
+
     def settle(self, paths: Iterable[str]) -> None:
         for directory in sorted({_parent(path) for path in paths}):
-            with _mapped(f"make the names in {directory} durable"):
+            with mapped(f"make the names in {directory} durable"):
                 # A directory that is gone: it is its own name that must stay gone.
                 self._sync_names(self._nearest(directory))
 
     def move(self, moves: Moves) -> Moves:
         undone: Moves = []
         for source, target in moves:
-            with _mapped(f"move {source} to {target}"):
+            with mapped(f"move {source} to {target}"):
                 if not self._link(source, target):
                     undone.append((source, target))
         # A name found taken is settled too: who made it may have died before that.
@@ -142,7 +144,7 @@ class LocalStore:
         return undone
 
     def delete(self, path: str) -> bool:
-        with _mapped(f"delete {path}"):
+        with mapped(f"delete {path}"):
             try:
                 self._os.unlink(path)
             except FileNotFoundError:
@@ -159,7 +161,7 @@ class LocalStore:
                 path = _parent(path)
 
     def same_place(self, path: str, other: str) -> bool:
-        with _mapped(f"compare {path} and {other}"):
+        with mapped(f"compare {path} and {other}"):
             one, two = (self._os.stat(self._nearest(directory)) for directory in (path, other))
             return cast("bool", one.st_dev == two.st_dev)
 
@@ -167,9 +169,9 @@ class LocalStore:
         """True: created; False: taken; None: somebody swept the temporary file."""
         temporary = temporary_path(path, token)
         # ORDER: content durable before its name, else a power cut leaves a torn entry (I13).
-        with _mapped(f"write {path}"):
+        with mapped(f"write {path}"):
             self._write_new(temporary, data, durable=True)
-        with _mapped(f"write {path}", changed=None):
+        with mapped(f"write {path}", changed=None):
             try:
                 self._os.link(temporary, path)
             except FileExistsError:
@@ -179,9 +181,9 @@ class LocalStore:
                 return None
             except OSError as error:
                 self._discard(temporary)
-                _refuse_without_links(path, error)
+                refuse_without_links(path, error)
                 raise
-        with _mapped(f"write {path}", changed=True):
+        with mapped(f"write {path}", changed=True):
             # ORDER: name durable before return, else a power cut takes back what was acknowledged (I3).
             self._sync_names(_parent(path))
         self._discard(temporary)
@@ -230,7 +232,7 @@ class LocalStore:
                     return False
                 self._make_directory(_parent(target))
             except OSError as error:
-                _refuse_without_links(target, error)
+                refuse_without_links(target, error)
                 raise
             else:
                 return True
@@ -353,7 +355,7 @@ class _LocalOutput:
         if self._failure:
             raise self._failure
         try:
-            with _mapped(f"{verb} {self._path}"):
+            with mapped(f"{verb} {self._path}"):
                 act()
         except TxsinkError as error:
             self._failure = error
@@ -368,33 +370,3 @@ def _write_all(system: ModuleType, handle: int, data: bytes | bytearray) -> None
     view = memoryview(data)
     while view:
         view = view[system.write(handle, view) :]
-
-
-class _mapped:  # noqa: N801 -- used like a function; as a class it costs a third of a generator
-    """Foreign errors become ours; `changed`: whether it is done by now, None: unless the system refuses."""
-
-    def __init__(self, attempted: str, *, changed: bool | None = False) -> None:
-        self._attempted, self._changed = attempted, changed
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, OSError):
-            return
-        attempted, changed, code = self._attempted, self._changed, error.errno
-        found = f"{error.strerror or error} (errno {errno.errorcode.get(code or 0, code)})"
-        for codes, failure, advice in _REFUSALS:
-            if code in codes and not changed:
-                raise failure(attempted, found, advice, errno=code) from error
-        if changed is False:
-            raise UnavailableError(attempted, found, "Retry when the disk answers again", errno=code) from error
-        raise OutcomeUnknownError(attempted, found, "Open the writer again: it recovers", errno=code) from error
-
-
-def _refuse_without_links(path: str, error: OSError) -> None:
-    if error.errno in _NO_LINKS:
-        raise InvalidRequestError(
-            f"create {path}",
-            f"the file system makes no hard link here ({error.strerror})",
-            "Use a file system with hard links (ext4, xfs, APFS, NFS), or another store",
-        ) from error

@@ -82,6 +82,10 @@ class MemoryStore:
     def settle(self, paths: Paths) -> None:
         """Nothing: what is there is as durable as it gets."""
 
+    def adopt(self, path: str, staged: str) -> None:
+        if self.move([(path, staged)]):
+            raise InternalError(f"adopt {path}", f"it is gone, or {staged} is taken", "Report it: names are random")
+
     def move(self, moves: Moves) -> Moves:
         undone: Moves = []
         for source, target in moves:

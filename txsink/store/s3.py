@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 from txsink.entry import Upload
 from txsink.errors import InternalError, InvalidRequestError, OutcomeUnknownError, TxsinkError
 from txsink.store import Moves, Output, Paths, Tail, Traits
-from txsink.store.s3_calls import Answer, Calls, Codes, Failure
+from txsink.store.s3_calls import ATTEMPTS, Answer, Calls, Codes, Failure
 
 _MIB = 1 << 20
 _PART_BYTES, _PART_BYTES_MAX, _GROWS_AFTER = 8 * _MIB, 64 * _MIB, 1000
@@ -121,6 +121,9 @@ class S3Store:
         # Nothing is asked: the name is free when it is given, by `complete`, or not at all.
         return _S3Output(self, path, self._part_bytes)
 
+    def adopt(self, path: str, staged: str) -> None:  # noqa: ARG002
+        raise InternalError("move files on S3", "S3 cannot", "Report it: traits.moves says so")
+
     def settle(self, paths: Paths) -> None:
         """Nothing: what S3 has acknowledged is durable."""
 
@@ -153,7 +156,8 @@ class S3Store:
             if isinstance(pending, Failure) and pending.is_in(_NO_UPLOAD):
                 return False
             raise
-        return not isinstance(found, Failure)
+        # A yes to a repeated request may come while the first one is still at work (versitygw): then the caller looks.
+        return isinstance(found, dict) and found[ATTEMPTS] == 1
 
     def cancel(self, path: str, upload: str) -> bool:
         # Some servers answer the same whether or not there was one.

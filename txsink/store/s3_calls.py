@@ -86,6 +86,9 @@ _REFUSALS: tuple[tuple[set[str], type[TxsinkError], str, str], ...] = (
 )  # fmt: skip
 
 
+ATTEMPTS = "txsink-attempts"  # in an answer: how many requests it took
+
+
 class Failure(NamedTuple):
     """Why one attempt has no good answer. Without one, `code` is the name of the exception."""
 
@@ -158,7 +161,9 @@ class Calls:
         while True:
             attempt += 1
             found = self.once(method, keywords, end - clock(), keep)
-            if not isinstance(found, Failure) or found.is_in(expects):
+            if isinstance(found, dict):
+                return {**found, ATTEMPTS: attempt}
+            if found.is_in(expects):
                 return found
             is_unclear = is_unclear or (changes and found.may_have_landed)
             pause = _pause(attempt, attempted)

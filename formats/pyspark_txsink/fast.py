@@ -1,0 +1,164 @@
+"""The fast path: Spark's own Parquet writer stages, the driver prepares, publishes and commits.
+
+Promises: a batch is committed once, whatever is replayed, stopped or killed; a failed write leaves nothing that a
+reader sees; a second live run of a query is fenced.
+Relies on: Spark's file committer (algorithm 1: what a lost task attempt wrote never counts); `txsink.adopt`, which
+makes the files durable and takes their records from their footers; the local properties of a micro-batch.
+Does not promise: to run where the driver cannot open the table's store.
+"""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pyspark_txsink import identity, types
+from pyspark_txsink.identity import Batch
+from txsink.adopt import Guest
+from txsink.errors import InvalidRequestError, TxsinkError
+from txsink.sink import open_writer
+from txsink.txn import Result
+from txsink.writer import Sink
+
+# Algorithm 1, although 2 is faster: under 2 files of a task attempt that was lost after its commit can stay.
+_WRITE = {
+    "mapreduce.fileoutputcommitter.algorithm.version": "1",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "parquet.summary.metadata.level": "NONE",
+}
+# No checksum file beside each file.
+_WRITE_LOCALLY = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
+_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
+_OF_BEGIN = ("mode", "partition_overwrite", "metadata")
+_OF_SPARK = ("compression", "max_records_per_file", "target_file_bytes")
+_OF_SINK = ("partition_by", "merge_schema", "storage_options", "staging_path")
+_conf_lock = threading.Lock()
+
+
+class EachBatch:
+    """Called by `foreachBatch`. Keeps its writer open from batch to batch."""
+
+    def __init__(self, path: str, options: Mapping[str, Any]) -> None:
+        self._path = path
+        self._options = dict(options)
+        self._app_id = self._options.pop("txn_app_id", None)
+        self._on_new = self._options.pop("on_new_checkpoint", "fail")
+        _require(path, self._options)
+        if self._on_new not in identity.ON_NEW_CHECKPOINT:
+            raise InvalidRequestError(
+                f"write to {path}", f"on_new_checkpoint is {self._on_new!r}", "Give 'fail' or 'resume'"
+            )
+        self._sink: Sink | None = None
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write one micro-batch."""
+        batch = batch_of(df, batch_id)
+        writer = self._app_id or batch.query_id
+        if self._sink is None or (self._sink.writer, self._sink.run) != (writer, batch.run_id):
+            self._sink = _open(self._path, writer, self._options, run=batch.run_id)
+        try:
+            epoch, metadata = identity.epoch_of(self._sink, batch, self._on_new)
+            given = {**(self._options.get("metadata") or {}), **metadata}
+            _stage_and_commit(self._sink, df, epoch, {**self._options, "metadata": given})
+        except TxsinkError:
+            # What the next batch builds on is what the log says.
+            self._sink = None
+            raise
+
+
+def each_batch(path: str, **options: Any) -> Callable[[DataFrame, int], None]:
+    """See `pyspark_txsink.each_batch`."""
+    return EachBatch(path, options)
+
+
+def write(df: DataFrame, path: str, *, writer: str, epoch: int, **options: Any) -> Result:
+    """See `pyspark_txsink.write`."""
+    _require(path, options)
+    with _open(path, writer, options) as sink:
+        return _stage_and_commit(sink, df, epoch, options)
+
+
+def batch_of(df: DataFrame, batch_id: int) -> Batch:
+    """How Spark names the micro-batch that runs on this thread."""
+    context = df.sparkSession.sparkContext
+    found = context.getLocalProperty("streaming.sql.batchId")
+    names = [context.getLocalProperty(key) for key in ("sql.streaming.queryId", "spark.jobGroup.id")]
+    if found != str(batch_id) or None in names:
+        raise InvalidRequestError(
+            f"write batch {batch_id}", "it is no micro-batch of a running stream", "Call it from foreachBatch"
+        )
+    return Batch(names[0], names[1], batch_id)
+
+
+# -- pieces -----------------------------------------------------------------------------------------------
+
+
+def _open(path: str, writer: str, options: Mapping[str, Any], **more: Any) -> Sink:
+    return open_writer(path, writer, **{name: options[name] for name in _OF_SINK if name in options}, **more)
+
+
+def _stage_and_commit(sink: Sink, df: DataFrame, epoch: int, options: Mapping[str, Any]) -> Result:
+    txn = sink.begin(epoch, **{name: options[name] for name in _OF_BEGIN if options.get(name) is not None})
+    if txn.outcome == "already-committed":
+        return txn.result()
+    with txn:
+        columns = types.columns_of(df.schema, sink.log.state.partition_columns)
+        guest = txn.guest()
+        try:
+            _write_parquet(df, sink, guest, options)
+            txn.add(guest.adopt(columns, sink.log.stamps.new_id), columns=columns)
+        except BaseException:
+            with suppress(TxsinkError):  # the error under way says more, and a sweep finds what is left
+                guest.drop()
+            raise
+    return txn.result()
+
+
+def _write_parquet(df: DataFrame, sink: Sink, guest: Guest, options: Mapping[str, Any]) -> None:
+    uri = _uri(sink.settings.uri, guest.path)
+    chosen = {**_WRITE, **(_WRITE_LOCALLY if uri.startswith("file:") else {})}
+    chosen["compression"] = options.get("compression", "zstd")
+    if "max_records_per_file" in options:
+        chosen["maxRecordsPerFile"] = str(options["max_records_per_file"])
+    writer = df.write.format("parquet").mode("append").options(**chosen)
+    if sink.log.state.partition_columns:
+        writer = writer.partitionBy(*sink.log.state.partition_columns)
+    with _timestamps(df.sparkSession):
+        writer.save(uri)
+
+
+def _uri(table_uri: str, path: str) -> str:
+    """The path as Spark names it."""
+    parts = urlsplit(table_uri)
+    if parts.scheme in {"", "file"}:
+        return f"file://{path}"
+    return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+@contextmanager
+def _timestamps(spark: SparkSession) -> Iterator[None]:
+    """Timestamps as every reader knows them; what Spark writes by default (INT96) wraps around outside 1677 to 2262."""
+    with _conf_lock:
+        before = spark.conf.get(_TIMESTAMPS)
+        if before == "INT96":
+            spark.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        if before == "INT96":
+            spark.conf.set(_TIMESTAMPS, before)
+
+
+def _require(path: str, options: Mapping[str, Any]) -> None:
+    known = [*_OF_BEGIN, *_OF_SPARK, *_OF_SINK]
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, [*known, "txn_app_id", "on_new_checkpoint"], 1)
+            advice = f"Did you mean {near[0]!r}?" if near else f"Known options: {', '.join(sorted(known))}"
+            raise InvalidRequestError(f"write to {path}", f"unknown option {name!r}", advice.rstrip("."))

@@ -1,0 +1,50 @@
+"""A table as workers need it that learn only where they run which epoch they stage for: Spark's executors.
+
+Promises: it can be pickled, knows no log, and makes the `Stager` of any writer, run and epoch.
+Relies on: `stager`; the publish strategy for where a run stages.
+Does not promise: to know of columns that came later than it was made; `prepare` decides on those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from txsink.entry import Column
+from txsink.publish import open_publisher
+from txsink.stage import StageOptions
+from txsink.stager import Stager
+from txsink.store import StorageOptions, open_store
+
+
+class Workplace(msgspec.Struct, frozen=True, kw_only=True):
+    """Made by `sink.open_workplace`, sent to workers."""
+
+    uri: str
+    storage_options: StorageOptions
+    staging: str | None
+    partition_columns: tuple[str, ...]
+    columns: tuple[Column, ...]
+    merge_schema: bool
+    options: StageOptions
+    new_id: Callable[[], str]
+
+    def stager(self, writer: str, run: str, epoch: int) -> Stager:
+        """What stages for this epoch."""
+        store = open_store(self.uri, self.storage_options)
+        directory, id_prefix = open_publisher(store, store.resolve(self.uri), self.staging).place(writer, run)
+        return Stager(
+            uri=self.uri,
+            storage_options=self.storage_options,
+            directory=directory,
+            id_prefix=id_prefix,
+            writer=writer,
+            run=run,
+            epoch=epoch,
+            partition_columns=self.partition_columns,
+            columns=self.columns,
+            merge_schema=self.merge_schema,
+            options=self.options,
+            new_id=self.new_id,
+        )
