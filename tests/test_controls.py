@@ -125,7 +125,7 @@ VARIANTS: dict[str, Variant] = {
             (
                 transaction.roll_forward,
                 [
-                    ("        publisher.publish(prepared, is_alone=prepared.run == run.run)\n", "        pass\n"),
+                    ("        publisher.publish(prepared)\n", "        pass\n"),
                     ("    last = ", "    publisher.publish(prepared)\n    last = "),
                 ],
             )

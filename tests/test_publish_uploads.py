@@ -12,7 +12,7 @@ from txsink import entry as entries
 from txsink import layout, sink
 from txsink.decision import Action, End
 from txsink.entry import Upload
-from txsink.errors import CorruptError, FencedError, InvalidRequestError, UnavailableError
+from txsink.errors import CorruptError, FencedError, InvalidRequestError, OutcomeUnknownError, UnavailableError
 from txsink.slots import Stamps
 from txsink.table import open_log
 from txsink.writer import Sink
@@ -97,6 +97,31 @@ def test_a_store_that_refuses_to_complete_a_whole_upload_is_unavailable(site: Up
     with pytest.raises(UnavailableError, match="said that its upload is complete, but there is no such object"):
         site.publisher.publish(prepare)
     assert site.publisher.ends(prepare, prepare.files[0]) == (End.SAME, End.ABSENT)
+
+
+def test_a_completion_that_was_tried_before_is_believed_only_when_the_file_is_there(
+    site: UploadSite, bucket: Bucket
+) -> None:
+    """I6: a server that was killed in the middle of it may know the upload as complete, and have no object."""
+    prepare, real = staged(site, 1, [1]), site.plain.complete
+
+    def dies(path: str, upload: Upload) -> bool:
+        bucket.objects.pending.clear()
+        raise OutcomeUnknownError("publish", "the answer was lost", "Recover")
+
+    site.plain.complete = dies  # type: ignore[method-assign]
+    with pytest.raises(OutcomeUnknownError):
+        site.publisher.publish(prepare)
+    again = site.again()
+    for one in (site, again):
+        one.plain.complete = lambda path, upload: True  # type: ignore[method-assign]
+        with pytest.raises(UnavailableError, match="said that its upload is complete, but there is no such object"):
+            one.publisher.publish(prepare)
+    other = staged(again, 2, [2])
+    again.plain.complete = real  # type: ignore[method-assign]
+    again.publisher.publish(other)
+    again.plain.complete = lambda path, upload: True  # type: ignore[method-assign]
+    again.publisher.publish(other)
 
 
 def test_a_file_without_an_upload_is_not_prepared(bucket: Bucket) -> None:

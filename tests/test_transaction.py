@@ -267,7 +267,7 @@ def test_committing_what_another_object_of_the_run_aborted_is_told(place: Place)
 class NoPublisher(RenamePublisher):
     """Says that it published, as a run does that was stalled just after its publish."""
 
-    def publish(self, prepare: Prepare, *, is_alone: bool = False) -> None:
+    def publish(self, prepare: Prepare) -> None:
         pass
 
 

@@ -167,7 +167,7 @@ def roll_forward(log: Log, run: Run, publisher: Publisher, pending: Pending) -> 
             # stalled run takes away the files it replaces (I8).
             log.append(_resolving(log, run, pending, Publishing))
             publisher.replace(prepared)
-        publisher.publish(prepared, is_alone=prepared.run == run.run)
+        publisher.publish(prepared)
     except CorruptError:
         log.refresh()
         standing(log, log.state, run)  # a fenced run finds files moved away: that is no damage

@@ -37,8 +37,8 @@ class Publisher(Protocol):
     def ends(self, prepare: Prepare, file: DataFile) -> tuple[End, End]:
         """What lies in staging and what under its name in the table."""
 
-    def publish(self, prepare: Prepare, *, is_alone: bool = False) -> None:
-        """Make every file of the transaction visible and durable. `is_alone`: no other run can be at it as well."""
+    def publish(self, prepare: Prepare) -> None:
+        """Make every file of the transaction visible and durable."""
 
     def replace(self, prepare: Prepare) -> None:
         """Take the files the transaction removes out of the readers' sight."""

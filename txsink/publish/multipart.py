@@ -10,7 +10,6 @@ nothing of the epoch is committed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from txsink import layout
 from txsink.decision import Action, End, LogFact, decide
@@ -22,11 +21,13 @@ from txsink.stage import StagedFile
 from txsink.store import Uploads
 
 
-class MultipartPublisher(NamedTuple):
+class MultipartPublisher:
     """Staged files are pending uploads; the ids in their names begin with the tags of writer and run."""
 
-    store: Uploads
-    table_root: str
+    def __init__(self, store: Uploads, table_root: str) -> None:
+        self.store = store
+        self.table_root = table_root
+        self._untried: set[str] = set()  # uploads that nobody can have tried to complete
 
     def place(self, writer: str, run: str) -> tuple[str, str]:
         """The table itself."""
@@ -37,21 +38,25 @@ class MultipartPublisher(NamedTuple):
         return "is no pending upload" if staged.upload is None else None
 
     def settle(self, staged: Iterable[StagedFile]) -> None:
-        """Nothing: an upload is durable once its parts are answered."""
+        """Nothing: an upload is durable once its parts are answered. What is not in the log yet, nobody completes."""
+        self._untried.update(one.upload.id for one in staged if one.upload is not None)
 
     def ends(self, prepare: Prepare, file: DataFile) -> tuple[End, End]:
         """A look at the upload's parts, and one at the object."""
         upload = prepare.uploads[prepare.files.index(file)]
         return self._staged(file, upload), end_of(self.store, self._path(file.path), file)
 
-    def publish(self, prepare: Prepare, *, is_alone: bool = False) -> None:
+    def publish(self, prepare: Prepare) -> None:
         """Complete every upload. One that cannot be was completed before, or is lost: then look.
 
-        Look also where another run may be completing it: some stores say yes to one while the other is still at work.
+        Look also where somebody may have tried before: some stores say yes while another is still at it, or when it
+        was killed half way.
         """
         for file, upload in zip(prepare.files, prepare.uploads, strict=True):
+            is_first = upload.id in self._untried
+            self._untried.discard(upload.id)
             is_made = self.store.complete(self._path(file.path), upload)
-            if not (is_made and is_alone):
+            if not (is_made and is_first):
                 self._look(prepare, file, upload, is_made=is_made)
 
     def replace(self, prepare: Prepare) -> None:
@@ -62,6 +67,7 @@ class MultipartPublisher(NamedTuple):
     def withdraw(self, prepare: Prepare) -> None:
         """Drop the uploads, then delete what a publish had completed already."""
         for file, upload in zip(prepare.files, prepare.uploads, strict=True):
+            self._untried.discard(upload.id)
             self.store.cancel(self._path(file.path), upload.id)
         # ORDER: uploads dropped before completed files are deleted, else a stalled run completes one behind us (I9).
         for file in prepare.files:

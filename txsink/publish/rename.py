@@ -44,7 +44,7 @@ class RenamePublisher(NamedTuple):
         staged, target = self._staged(prepare, file), f"{self.table_root}/{file.path}"
         return end_of(self.store, staged, file), end_of(self.store, target, file)
 
-    def publish(self, prepare: Prepare, *, is_alone: bool = False) -> None:  # noqa: ARG002 -- a move is the mover's
+    def publish(self, prepare: Prepare) -> None:
         """Move what is not there yet; find out what a crash or another run has moved."""
         moves, published = [], []
         for file in prepare.files:
