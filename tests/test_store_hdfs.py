@@ -22,7 +22,7 @@ import pytest
 
 import txsink
 from contract_publish import PublishContract, Site
-from contract_store import MIB, StoreContract, StoreRaces, contents, stage
+from contract_store import MIB, MoveContract, StoreRaces, contents, stage
 from hdfs_cluster import Cluster
 from hdfs_proxy import HdfsProxy
 from logs import claim_by
@@ -101,12 +101,12 @@ def left_behind(uri: str) -> list[str]:
 # -- the contracts -------------------------------------------------------------------------------------------
 
 
-class TestHdfs(StoreContract, StoreRaces):
+class TestHdfs(MoveContract, StoreRaces):
     race_names = 100
 
-    @pytest.fixture(autouse=True)
-    def _found_by_name(self, hdfs_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(type(self), "opened", staticmethod(partial(open_store, hdfs_cluster.uri)), raising=False)
+    @pytest.fixture
+    def opened(self, hdfs_cluster: Cluster) -> Callable[[], Store]:
+        return partial(open_store, hdfs_cluster.uri)
 
     @pytest.fixture
     def store(self, hdfs_cluster: Cluster) -> Store:

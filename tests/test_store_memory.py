@@ -20,7 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import txsink
 from contract_publish import PublishContract, Site, staged
-from contract_store import StoreContract, contents, stage
+from contract_store import MoveContract, contents, stage
 from txsink import entry as entries
 from txsink import layout
 from txsink.entry import DataFile, Prepare
@@ -44,7 +44,7 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
-class TestMemory(StoreContract):
+class TestMemory(MoveContract):
     @pytest.fixture
     def store(self) -> Store:
         return MemoryStore()
