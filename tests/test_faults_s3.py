@@ -291,7 +291,8 @@ def break_one(case: Case, step: Step, fault: Fault, kind: str) -> bool:
         assert found == step.epochs
         assert not isinstance(done, txsink.Sink) or ground.table().writers()["w"].run == done.run
     elif isinstance(error, UnavailableError):
-        assert found == before
+        # Opening is several calls: what it had recovered stays so when it cannot sweep.
+        assert found == before or (step.act is Case.open and found == step.epochs)
     if kind != "very late":
         proxy.release()
         proxy.plan()
