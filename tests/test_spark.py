@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ ROOT = Path(__file__).parents[1]
 def spark() -> Iterator[SparkSession]:
     """One session; its workers see this tree."""
     with pytest.MonkeyPatch.context() as patch:
+        for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):  # else the first python3 on the PATH
+            patch.setenv(name, sys.executable)
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "formats")]))
         session = (
             SparkSession.builder.master("local[2]")
