@@ -305,3 +305,10 @@ def test_an_uploads_record_travels_as_json(bucket: Bucket) -> None:
 def test_a_staging_path_is_refused(bucket: Bucket) -> None:
     with pytest.raises(InvalidRequestError, match="stages files as pending uploads"):
         bucket.sink(staging_path="/bucket/elsewhere")
+
+
+def test_a_prepare_entry_names_an_upload_for_each_file_or_for_none(site: UploadSite) -> None:
+    prepare = staged(site, 1, [1], [2])
+    fields = {name: getattr(prepare, name) for name in type(prepare).__struct_fields__}
+    with pytest.raises(ValueError, match="it names 1 uploads of 2 files"):
+        type(prepare)(**{**fields, "uploads": prepare.uploads[:1]})
