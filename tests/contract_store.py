@@ -492,8 +492,7 @@ def _race_for_names(
     for name in range(names):
         data = f"{who} {name}".encode() + bytes(padding)
         created = store.put_if_absent(f"{root}/log/{name}", data, f"{who}-{name}")
-        if created is None:
-            created = store.read(f"{root}/log/{name}", len(data)) == data
-        if created:
+        # Unknown, or there already: perhaps by an attempt of our own whose answer was lost.
+        if created or store.read(f"{root}/log/{name}", len(data)) == data:
             won.append(name)
     question.send(won)
