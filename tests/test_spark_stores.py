@@ -70,7 +70,8 @@ class Site(NamedTuple):
         """The ids, the same by Spark through both doors, by the log's reader, and by DuckDB and Spark in the files."""
         table = self.table()
         found = sorted(row.id for row in self.read().collect())
-        assert found == sorted(row.id for row in self.by_format().collect())
+        if table.log.store.traits.moves:  # else the two are one
+            assert found == sorted(row.id for row in self.by_format().collect())
         assert found == sorted(table.to_arrow()["id"].to_pylist())
         assert table.verify(deep=True) == []
         store, copy = table.log.store, self.copy / str(next(NAMES))
@@ -123,13 +124,13 @@ def hdfs(spark: SparkSession, hdfs_cluster: Cluster, tmp_path: Path) -> Site:
 
 
 class Stream:
-    """A stream of three files, a batch each, through one of the doors."""
+    """A stream of files of ten rows, a batch each, through one of the doors."""
 
-    def __init__(self, site: Site, directory: Path, door: str) -> None:
+    def __init__(self, site: Site, directory: Path, door: str, batches: int = 3) -> None:
         self.site, self.door = site, door
         self.source, self.checkpoint = directory / "source", directory / "checkpoint"
         self.source.mkdir()
-        for number in range(3):
+        for number in range(batches):
             ids = pa.array(range(10 * number, 10 * number + 10), pa.int64())
             pq.write_table(pa.table({"id": ids}), self.source / f"{number}.parquet")
 
@@ -233,13 +234,12 @@ def test_attempts_that_spark_does_not_count_are_not_published_and_the_next_run_d
         txn = sink.begin(0)
         plain = txn.stager()
         dying = Dying(**{name: getattr(plain, name) for name in plain.__struct_fields__})
-        staged = arrow.stage(lake.spark.range(0, 40, 1, 4), dying)
-        assert len(staged) == 4
-        assert len(lake.left()) == 8
+        staged = arrow.stage(lake.spark.range(0, 40, 1, 2), dying)
+        assert len(staged) == 2
+        assert len(lake.left()) == 4
         txn.add(staged)
         txn.commit()
-    assert len(lake.left()) == 4
-    assert lake.ids() == list(range(40))
+    assert len(lake.left()) == 2
     txsink.open_writer(lake.uri, "w", storage_options=lake.options).close()
     assert lake.left() == []
     assert lake.ids() == list(range(40))
@@ -260,7 +260,7 @@ class Dying(Stager, frozen=True, kw_only=True):
 
 @on_quick
 def test_a_job_on_s3_writes_its_epoch_once_and_a_failed_one_leaves_nothing(lake: Site) -> None:
-    """S1, S5, S6: both doors; the plan runs once."""
+    """S1, S5, S6, and the plan runs once."""
     runs = lake.spark.sparkContext.accumulator(0)
 
     def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -271,18 +271,15 @@ def test_a_job_on_s3_writes_its_epoch_once_and_a_failed_one_leaves_nothing(lake:
     def write(df: DataFrame, epoch: int, **more: Any) -> txsink.txn.Result:
         return pyspark_txsink.write(df, lake.uri, writer="w", epoch=epoch, storage_options=lake.options, **more)
 
-    bad = lake.spark.range(0, 100, 1, 4).selectExpr("if(id = 99, raise_error('no'), id) id")
+    bad = lake.spark.range(0, 100, 1, 2).selectExpr("if(id = 99, raise_error('no'), id) id")
     with pytest.raises(Exception, match="no"):
         write(bad, 0)
     assert lake.left() == []
-    assert write(lake.spark.range(0, 20, 1, 3).mapInArrow(counted, "id long"), 0).outcome == "committed"
+    assert write(lake.spark.range(0, 20, 1, 2).mapInArrow(counted, "id long"), 0).outcome == "committed"
     assert runs.value == 20
     assert write(lake.spark.range(99), 0).outcome == "already-committed"
     assert write(lake.spark.range(0), 1).rows == 0
-    again = lake.spark.range(20, 25).write.format("txsink").options(**lake.text_options)
-    for _ in range(2):
-        again.options(txnAppId="v", txnVersion="7").mode("append").save(lake.uri)
-    assert lake.ids() == list(range(25))
+    assert lake.ids() == list(range(20))
     assert lake.left() == []
 
 
@@ -370,15 +367,15 @@ class Sized(NamedTuple):
 
 @pytest.fixture
 def sized(spark: SparkSession, tmp_path: Path) -> Callable[..., Sized]:
-    """Writes 400,000 rows, about 3.3 MB, in eight tasks as an epoch of a table of its own."""
-    df = spark.range(0, 400_000, 1, 8).selectExpr("id", "xxhash64(id) x", "id % 3 p")
+    """Writes 200,000 rows, about 1.7 MB, in eight tasks as an epoch of a table of its own."""
+    df = spark.range(0, 200_000, 1, 8).selectExpr("id", "xxhash64(id) x", "id % 3 p")
 
     def write(**more: Any) -> Sized:
         uri = str(tmp_path / f"T{next(NAMES)}")
         pyspark_txsink.write(df, uri, writer="w", epoch=0, **more)
         files = txsink.open_table(uri).files()
-        by_duckdb = duckdb.sql(f"select count(*), sum(id) from read_parquet('{uri}/**/*.parquet')").fetchone()
-        assert by_duckdb == (400_000, sum(range(400_000)))
+        by_duckdb = duckdb.sql(f"select count(*), sum(id) from read_parquet('{uri}/**/*.parquet')").fetchall()
+        assert by_duckdb == [(200_000, sum(range(200_000)))]
         sizes = [file.bytes for file in files]
         return Sized(len(files), min(sizes), max(sizes), max(file.rows for file in files))
 
@@ -391,12 +388,12 @@ def test_target_file_bytes_decides_how_many_files_a_write_makes(
     before = [spark.conf.get(name) for name in ADAPTIVE]
     assert sized().files == 8, "what every task wrote"
     assert sized(target_file_bytes=64 * MIB).files == 1
-    found = sized(target_file_bytes=MIB)
+    found = sized(target_file_bytes=MIB // 2)
     assert 3 <= found.files <= 6
-    assert found.most <= 1.5 * MIB
-    assert sized(target_file_bytes=64 * MIB, max_records_per_file=150_000).rows_most == 150_000
+    assert found.most <= 0.75 * MIB
+    assert sized(target_file_bytes=64 * MIB, max_records_per_file=75_000).rows_most == 75_000
     assert sized(target_file_bytes=64 * MIB, partition_by=["p"]).files == 3
-    assert 4 <= sized(target_file_bytes=MIB // 2, partition_by=["p"]).files <= 12
+    assert 4 <= sized(target_file_bytes=MIB // 4, partition_by=["p"]).files <= 12
     assert [spark.conf.get(name) for name in ADAPTIVE] == before, "the session's own settings are back"
 
 
@@ -463,29 +460,31 @@ def test_no_value_of_a_storage_option_is_told_by_spark_or_by_us(
     with told(lake.spark, spark_place) as found, caplog.at_level(logging.INFO):
         for door in ("each_batch", "format"):
             (tmp_path / door).mkdir()
-            Stream(lake, tmp_path / door, door).run()
-        lake.spark.range(3).write.format("txsink").options(**lake.text_options).mode("append").save(lake.uri)
-        pyspark_txsink.write(lake.spark.range(3), lake.uri, writer="w", epoch=0, storage_options=lake.options)
+            Stream(lake, tmp_path / door, door, 1).run()
+        write(lake)
         texts += [plan_of(lake.read()), plan_of(lake.by_format())]
-        assert lake.read().count() == 66
-        for closed in ({"endpoint_url": "http://127.0.0.1:9", "deadline_seconds": 0.2}, {"secrets": CANARY}):
-            wrong = lake._replace(options={**lake.options, **closed})
-            for act in (
-                wrong.read,
-                wrong.by_format,
-                lambda wrong=wrong: pyspark_txsink.write(
-                    lake.spark.range(3), lake.uri, writer="w", epoch=9, storage_options=wrong.options
-                ),
-                lambda wrong=wrong: arrow.stage(lake.spark.range(3), stager_of(lake, wrong.options)),
-            ):
-                with pytest.raises(Exception, match=r"open an S3 store|127\.0\.0\.1:9") as caught:
-                    act()
-                texts.append(str(caught.value))
+        assert lake.read().count() == 23
+        closed = lake._replace(options={**lake.options, "endpoint_url": "http://127.0.0.1:9", "deadline_seconds": 0.2})
+        wrong = lake._replace(options={**lake.options, "secrets": CANARY})
+        for act in (
+            closed.read,
+            wrong.read,
+            wrong.by_format,
+            lambda: write(wrong),
+            lambda: arrow.stage(lake.spark.range(3), stager_of(lake, closed.options)),
+        ):
+            with pytest.raises(Exception, match=r"open an S3 store|127\.0\.0\.1:9") as caught:
+                act()
+            texts.append(str(caught.value))
     (log,) = [text for text in found if "INFO org.apache.spark" in text]
-    (events,) = [text for text in found if '"Event":"SparkListenerSQLExecutionStart"' in text.replace(": ", ":")]
+    (events,) = [text for text in found if 'SparkListenerSQLExecutionStart"' in text]
     assert "MapInArrow" in events, "the plans are not told there"
     for text in (*texts, *found, log, caplog.text):
         assert CANARY not in text
+
+
+def write(site: Site) -> None:
+    pyspark_txsink.write(site.spark.range(3), site.uri, writer="w", epoch=0, storage_options=site.options)
 
 
 def stager_of(site: Site, storage_options: dict[str, Any]) -> Stager:
