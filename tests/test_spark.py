@@ -216,7 +216,8 @@ class Stream:
 
     def run(self, **options: Any) -> None:
         df = self.spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).parquet(str(self.source))
-        writer = self.query(df).writeStream.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True)
+        writer = self.query(df).writeStream.option("checkpointLocation", str(self.checkpoint))
+        writer = writer.trigger(availableNow=True)
         if self.kind == "each_batch":
             query = writer.foreachBatch(pyspark_txsink.each_batch(str(self.table), **options)).start()
         else:
