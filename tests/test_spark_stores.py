@@ -279,6 +279,8 @@ def test_a_job_on_s3_writes_its_epoch_once_and_a_failed_one_leaves_nothing(lake:
     assert runs.value == 20
     assert write(lake.spark.range(99), 0).outcome == "already-committed"
     assert write(lake.spark.range(0), 1).rows == 0
+    with pytest.raises(InvalidRequestError, match="column 'id' is int64 in the table and string in the data"):
+        write(bad.selectExpr("cast(id as string) id"), 2)
     assert lake.ids() == list(range(20))
     assert lake.left() == []
 

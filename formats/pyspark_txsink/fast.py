@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame
 
 from pyspark_txsink import arrow, identity, session, types
 from pyspark_txsink.identity import Batch
+from txsink import schema
 from txsink.adopt import Guest
 from txsink.entry import Column
 from txsink.errors import InvalidRequestError, TxsinkError
@@ -123,6 +124,8 @@ def _stage_and_commit(sink: Sink, df: DataFrame, epoch: int, options: Mapping[st
     with txn:
         partition_columns = sink.log.state.partition_columns
         columns = types.columns_of(df.schema, partition_columns)
+        # Refused before a task runs, and not by each task.
+        schema.merge(sink.log.state.known_columns(), columns, merge_schema=sink.settings.merge_schema)
         size = options.get("target_file_bytes")
         with session.settings(df.sparkSession, {**session.MICROSECONDS, **session.sizes(size)}):
             gathered = session.gathered(df, partition_columns, size)
