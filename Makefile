@@ -2,7 +2,7 @@
 #   make test    lint and all tests but those of test-stores; ends in pytest's closing line
 #   make test-stores  the tests on S3 servers that take minutes to build (once, into .servers/, by Go)
 #   make servers      every server the tests use, running, with addresses and options, until Ctrl-C
-#   make demo    write, kill in the middle of a publish, recover, prove by DuckDB
+#   make demo    a stream on Spark, or plain Python: killed in the middle of a publish, recovered, proved by DuckDB
 #   make bench   the measurements, interleaved with the peers
 #   make lock    pin anew what pyproject.toml asks for, with hashes and without naming an index
 # Another interpreter: make test PYTHON=python3.12

@@ -72,11 +72,15 @@ class EachBatch:
         try:
             epoch, metadata = identity.epoch_of(self._sink, batch, self._on_new)
             given = {**(self._options.get("metadata") or {}), **metadata}
-            _stage_and_commit(self._sink, df, epoch, {**self._options, "metadata": given})
+            result = _stage_and_commit(self._sink, df, epoch, {**self._options, "metadata": given})
         except TxsinkError:
             # What the next batch builds on is what the log says.
             self._sink = None
             raise
+        if result.outcome == "already-committed":
+            # Nobody needs the rows, but Spark keeps the state of the query (counts, what was seen) only of a batch
+            # that was computed: the next one would start without it, or fail.
+            df.write.format("noop").mode("overwrite").save()
 
 
 def each_batch(path: str, **options: Any) -> Callable[[DataFrame, int], None]:
