@@ -173,7 +173,7 @@ def an_executor_without_txsink_says_so(spark: SparkSession, directory: Path) -> 
             lambda: by_arrow(spark.range(9), table),
         ):
             with pytest.raises(
-                Exception, match="use txsink on an executor: the Python of this worker.*has no module '"
+                Exception, match=r"use txsink on an executor: the Python of this worker.*has no module '"
             ):
                 act()
     finally:

@@ -21,4 +21,4 @@ if "TXSINK_HIDDEN" in os.environ:
                 message = f"No module named {name!r}"
                 raise ModuleNotFoundError(message, name=name)
 
-    sys.meta_path.insert(0, Hidden)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Hidden)
