@@ -130,8 +130,8 @@ def _stage_and_commit(sink: Sink, df: DataFrame, epoch: int, options: Mapping[st
         partition_columns = sink.log.state.partition_columns
         columns = types.columns_of(df.schema, partition_columns)
         size = options.get("target_file_bytes")
-        gathered = session.gathered(df, partition_columns, size)
         with session.settings(df.sparkSession, {**session.MICROSECONDS, **session.sizes(size)}):
+            gathered = session.gathered(df, partition_columns, size)
             if sink.log.store.traits.moves:
                 staged = _stage_by_spark(gathered, sink, txn, columns, options)
             else:

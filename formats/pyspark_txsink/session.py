@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
 
 # Timestamps as every reader knows them; what Spark writes by default (INT96) wraps around outside 1677 to 2262.
 MICROSECONDS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
@@ -66,7 +67,11 @@ def sizes(target_file_bytes: int | None) -> dict[str, str]:
 
 
 def gathered(df: DataFrame, partition_columns: Sequence[str], target_file_bytes: int | None) -> DataFrame:
-    """The same rows in as many tasks as there are to be files, those of a partition together."""
+    """The same rows in as many tasks as there are to be files, those of a partition together.
+
+    Asked for under the settings of `sizes`: else Spark drops the hint at once.
+    """
     if target_file_bytes is None:
         return df
-    return df.hint("rebalance", _PIECES, *(df[f"`{name.replace('`', '``')}`"] for name in partition_columns))
+    # By name, which may hold a dot: the hint takes no column that is resolved already.
+    return df.hint("rebalance", _PIECES, *(col(f"`{name.replace('`', '``')}`") for name in partition_columns))
