@@ -9,11 +9,13 @@ Does not promise: that attempts which do not count leave nothing. Their uploads 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from pyspark_txsink import parcel
 from txsink.stage import StagedFile
 from txsink.stager import Stager
 
@@ -39,8 +41,14 @@ def records_of(text: str) -> list[StagedFile]:
 
 
 def _task(stager: Stager, names: list[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        named = (pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
-        yield pa.RecordBatch.from_arrays([pa.array([staged(stager, named)])], schema=_RECORDS)
+    opened, (content,) = parcel.sent(partial, _stage, stager, names)
 
-    return stage
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return opened(content)(batches)
+
+    return task
+
+
+def _stage(stager: Stager, names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    named = (pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
+    yield pa.RecordBatch.from_arrays([pa.array([staged(stager, named)])], schema=_RECORDS)

@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame
 
-from pyspark_txsink import arrow, identity, session, types
+from pyspark_txsink import arrow, counted_rows, identity, session, types
 from pyspark_txsink.identity import Batch
+from pyspark_txsink.options import absolute
 from txsink import schema
-from txsink.adopt import Guest
 from txsink.entry import Column
 from txsink.errors import InvalidRequestError, TxsinkError
 from txsink.sink import open_writer
@@ -53,7 +53,7 @@ class EachBatch:
     """Called by `foreachBatch`. Keeps its writer open from batch to batch."""
 
     def __init__(self, path: str, options: Mapping[str, Any]) -> None:
-        self._path = path
+        self._path = absolute(path)  # once: a stream outlives a change of directory
         self._options = dict(options)
         self._app_id = self._options.pop("txn_app_id", None)
         self._on_new = self._options.pop("on_new_checkpoint", "fail")
@@ -98,6 +98,12 @@ def write(df: DataFrame, path: str, *, writer: str, epoch: int, **options: Any) 
 
 def batch_of(df: DataFrame, batch_id: int) -> Batch:
     """How Spark names the micro-batch that runs on this thread."""
+    if session.is_connect(df.sparkSession):
+        raise InvalidRequestError(
+            f"write batch {batch_id}",
+            "it runs in Spark Connect, which tells a batch neither its query nor its run",
+            "Write the stream with format('txsink'), which Spark Connect serves as well",
+        )
     context = df.sparkSession.sparkContext
     found = context.getLocalProperty("streaming.sql.batchId")
     names = [context.getLocalProperty(key) for key in ("sql.streaming.queryId", "spark.jobGroup.id")]
@@ -142,16 +148,20 @@ def _stage_by_spark(
 ) -> list[StagedFile]:
     guest = txn.guest()
     try:
-        _write_parquet(df, sink, guest, options)
-        return guest.adopt(columns, sink.log.stamps.new_id)
+        uri = _uri(sink.settings.uri, guest.path)
+        counted = counted_rows.Counted(df) if counted_rows.are_needed(df, uri) else None
+        _write_parquet(df if counted is None else counted.df, sink, uri, options)
+        staged = guest.adopt(columns, sink.log.stamps.new_id)
+        if counted is not None:
+            counted.check(staged, uri)
     except BaseException:
         with suppress(TxsinkError):  # the error under way says more, and a sweep finds what is left
             guest.drop()
         raise
+    return staged
 
 
-def _write_parquet(df: DataFrame, sink: Sink, guest: Guest, options: Mapping[str, Any]) -> None:
-    uri = _uri(sink.settings.uri, guest.path)
+def _write_parquet(df: DataFrame, sink: Sink, uri: str, options: Mapping[str, Any]) -> None:
     chosen = {**_WRITE, **(_WRITE_LOCALLY if uri.startswith("file:") else {})}
     chosen["compression"] = sink.settings.stage.compression
     if options.get("max_records_per_file") is not None:

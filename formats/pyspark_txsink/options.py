@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from txsink.errors import InvalidRequestError
@@ -74,7 +75,7 @@ def parse(options: Mapping[str, str]) -> Given:
     if "maxrecordsperfile" in found:
         stage["file_rows_max"] = _integer("maxRecordsPerFile", found["maxrecordsperfile"])
     return Given(
-        path=found["path"],
+        path=absolute(found["path"]),
         storage_options=StorageOptions({name: _value(name, text) for name, text in storage.items()}),
         partition_by=_columns(found.get("partitionby")),
         stage=stage,
@@ -88,6 +89,11 @@ def parse(options: Mapping[str, str]) -> Given:
             "partitionOverwriteMode", found.get("partitionoverwritemode", "static").lower(), ("static", "dynamic")
         ),
     )
+
+
+def absolute(path: str) -> str:
+    """The path as every process of the cluster finds it: a relative one is resolved here, on the driver."""
+    return path if "://" in path or path.startswith("file:") else str(Path(path).absolute())
 
 
 def of_writer(given: Given) -> dict[str, Any]:

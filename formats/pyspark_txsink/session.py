@@ -27,7 +27,8 @@ _held: dict[tuple[str, str], tuple[int, str]] = {}
 @contextmanager
 def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
     """Settings of the session for the length of a block, which others may share."""
-    session = spark._jsparkSession.sessionUUID()  # noqa: SLF001 -- no public name tells sessions apart
+    # No public name tells sessions apart but in Spark Connect.
+    session = spark.session_id if is_connect(spark) else spark._jsparkSession.sessionUUID()  # noqa: SLF001
     with _lock:
         for name, value in wanted.items():
             count, before = _held.get((session, name), (0, ""))
@@ -45,6 +46,11 @@ def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
                     _held[session, name] = (count - 1, before)
                 else:
                     spark.conf.set(name, before)
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether the session is one of Spark Connect: no JVM to ask, and files lie where the server is."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def sizes(target_file_bytes: int | None) -> dict[str, str]:

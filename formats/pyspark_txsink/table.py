@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark_txsink import options as text
 from pyspark_txsink import types
 from pyspark_txsink.fast import _uri
+from pyspark_txsink.session import is_connect
 from txsink.errors import InvalidRequestError
 from txsink.snapshot import columns_at
 from txsink.store import StorageOptions
@@ -55,6 +56,8 @@ def is_reached(spark: SparkSession, path: str, storage_options: StorageOptions) 
     parts = urlsplit(path)
     if parts.scheme not in _S3:
         return True
+    if is_connect(spark):
+        return False
     conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 -- what Spark's reader itself asks
     if conf.getClassByNameOrNull(conf.get("fs.s3a.impl")) is None:
         return False

@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pyspark_txsink import arrow, identity, options, types
+from pyspark_txsink import arrow, identity, options, parcel, types
 from pyspark_txsink.identity import Batch
 from txsink import recovery
 from txsink.entry import Column
@@ -50,12 +50,12 @@ class _Writer:
         self._overwrite = overwrite
         self._workplace: Workplace | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         # Pickled on its way to the executors, and only then: whoever commits has no use for it.
         if self._workplace is None:
             self._columns()
             self._workplace = open_workplace(self._given.path, **options.of_writer(self._given))
-        return dict(self.__dict__)
+        return parcel.sent(parcel.restored, type(self), dict(self.__dict__))
 
     def _columns(self) -> tuple[Column, ...]:
         schema = StructType.fromJson(msgspec.json.decode(self._schema_json))
