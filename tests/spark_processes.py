@@ -44,7 +44,8 @@ def missing() -> str | None:
 
 def environment(*paths: Path, **more: str) -> dict[str, str]:
     """With this tree on the path of the driver and of its workers, which run the Python of the tests."""
-    found = [str(path) for path in (*paths, ROOT, ROOT / "formats", ROOT / "tests")]
+    before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    found = [*map(str, (*paths, ROOT, ROOT / "formats", ROOT / "tests")), *filter(None, before)]
     python = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
     return {**os.environ, **python, "PYTHONPATH": os.pathsep.join(found), "SPARK_LOCAL_IP": "127.0.0.1", **more}
 
