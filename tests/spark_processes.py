@@ -31,14 +31,18 @@ class Ended(NamedTuple):
     errors: str
 
 
-def missing() -> str | None:
-    """Why Spark cannot run here in processes that are killed; None when it can."""
+def missing(*modules: str) -> str | None:
+    """Why Spark cannot run here in processes that are killed, or has not these modules; None when it can."""
     if importlib.util.find_spec("pyspark") is None:
         return "pyspark is not installed"
     if shutil.which("java") is None:
         return "Spark needs Java"
     if not Path("/proc/self/stat").exists():
         return "executors are found in /proc, which is not there"
+    for module in modules:
+        package = module.partition(".")[0]
+        if importlib.util.find_spec(package) is None or importlib.util.find_spec(module) is None:
+            return f"{module} is not installed"
     return None
 
 

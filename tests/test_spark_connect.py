@@ -7,7 +7,6 @@ Does not promise: a server elsewhere, but for what it plays: another disk.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 
@@ -16,15 +15,8 @@ import pytest
 import spark_processes
 from spark_processes import ROOT
 
-if reason := spark_processes.missing():
+if reason := spark_processes.missing("grpc", "grpc_status", "google.rpc", "zstandard"):
     pytest.skip(reason, allow_module_level=True)
-for module in ("grpc", "grpc_status", "google.rpc", "zstandard"):
-    try:
-        found = importlib.util.find_spec(module)
-    except ModuleNotFoundError:
-        found = None
-    if found is None:
-        pytest.skip(f"Spark Connect needs {module}, see pyspark[connect]", allow_module_level=True)
 
 from spark_connect_driver import PROMISES
 
