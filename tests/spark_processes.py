@@ -31,20 +31,25 @@ class Ended(NamedTuple):
     errors: str
 
 
-def missing() -> str | None:
-    """Why Spark cannot run here in processes that are killed; None when it can."""
+def missing(*modules: str) -> str | None:
+    """Why Spark cannot run here in processes that are killed, or has not these modules; None when it can."""
     if importlib.util.find_spec("pyspark") is None:
         return "pyspark is not installed"
     if shutil.which("java") is None:
         return "Spark needs Java"
     if not Path("/proc/self/stat").exists():
         return "executors are found in /proc, which is not there"
+    for module in modules:
+        package = module.partition(".")[0]
+        if importlib.util.find_spec(package) is None or importlib.util.find_spec(module) is None:
+            return f"{module} is not installed"
     return None
 
 
 def environment(*paths: Path, **more: str) -> dict[str, str]:
     """With this tree on the path of the driver and of its workers, which run the Python of the tests."""
-    found = [str(path) for path in (*paths, ROOT, ROOT / "formats", ROOT / "tests")]
+    before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    found = [*map(str, (*paths, ROOT, ROOT / "formats", ROOT / "tests")), *filter(None, before)]
     python = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
     return {**os.environ, **python, "PYTHONPATH": os.pathsep.join(found), "SPARK_LOCAL_IP": "127.0.0.1", **more}
 

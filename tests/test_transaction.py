@@ -38,6 +38,22 @@ def test_an_epoch_is_staged_out_of_sight_then_prepared_then_published(place: Pla
     assert staged_files(place) == []
 
 
+def test_each_commit_is_a_line_of_the_log_also_one_that_recovery_makes(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "txsink"):
+        with place.sink().begin(7) as txn:
+            txn.write(rows(1, 2))
+        prepared(place.sink(), 8, rows(3))
+        place.sink()
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.split(" rows,")[0] for line in lines] == [
+        f"committed epoch 7 of 'w' in {place.path} at version 3: 1 files, 2",
+        f"committed epoch 8 of 'w' in {place.path} at version 7: 1 files, 1",
+    ]
+    assert all(line.endswith(" ms after it was prepared") for line in lines)
+
+
 def test_the_with_statement_commits_and_an_exception_aborts(place: Place) -> None:
     sink = place.sink()
     with sink.begin(1) as txn:

@@ -6,14 +6,13 @@ Promises: one `Report` for each batch that wrote to the table, by whichever door
 tables; of a batch that was committed before, what was committed then, and no time for publish and commit. The three
 times add up to what Spark calls `addBatch`. A table that does not answer costs a warning, never the query.
 Relies on: the table's log, where a batch is found by its query and its number, and the times in its entries: staging
-ends when the prepare entry is made, publishing when the commit entry is. Begin and end of the batch are from Spark's
-progress event, by the clock of the same machine.
-Does not promise: a report of a batch whose entries have expired; anything in `query.lastProgress` itself. Spark fills
-the metrics of a sink there from sinks written in Scala alone; for a Python format it shows rows, for foreachBatch
-nothing. What a query counts by `df.observe` stands there as ever.
+ends when the prepare entry is made, publishing when the commit entry is. Where the batch begins and ends is told by the
+progress event, in the clock of the same machine.
+Does not promise: a report of a batch whose entries have expired; anything in `query.lastProgress`, where only sinks
+written in Scala can tell of themselves. What a query counts by `df.observe` stands there as ever.
 
-Each commit is also a line of the logger `txsink.transaction`, at INFO, in the process that commits: for `each_batch`
-and `write` the driver; for the format a Python worker of the driver, whose lines Spark collects from 4.1 on where
+Each commit is also a line of the logger `txsink.transaction`, at INFO, in the process that commits: for the fast path
+the driver; for the format a Python worker of the driver, whose lines Spark collects from 4.1 on where
 spark.sql.pyspark.worker.logging.enabled is set.
 """
 
