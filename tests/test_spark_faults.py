@@ -226,6 +226,28 @@ def test_a_batch_into_two_tables_with_a_crash_between_them_is_in_each_once(spark
     assert [ids(spark, tmp_path / name) for name in ("a", "b")] == 2 * [list(range(12))]
 
 
+def test_two_parts_of_a_batch_into_one_table_need_names_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
+    """Without, the second would be taken for a replay of the first, and its rows would be gone."""
+    spark.range(0, 12, 1, 2).write.parquet(str(tmp_path / "source"))
+
+    def run(table: Path, *names: dict[str, str]) -> None:
+        doors = [pyspark_txsink.each_batch(str(table), **given) for given in names]
+
+        def parts(df: DataFrame, number: int) -> None:
+            for rest, door in enumerate(doors):
+                door(df.where(f"id % 2 = {rest}"), number)
+
+        writer = spark.readStream.schema("id long").parquet(str(tmp_path / "source")).writeStream.foreachBatch(parts)
+        writer = writer.option("checkpointLocation", f"{table}-checkpoint").trigger(availableNow=True)
+        writer.start().awaitTermination()
+
+    for _ in range(2):  # a restart does not get past it either
+        with pytest.raises(Exception, match="another each_batch writes it to the same table"):
+            run(tmp_path / "same", {}, {})
+    run(tmp_path / "named", {"txn_app_id": "even"}, {"txn_app_id": "odd"})
+    assert ids(spark, tmp_path / "named") == list(range(12))
+
+
 def test_two_streams_and_two_jobs_at_once_each_keep_their_own(spark: SparkSession, tmp_path: Path) -> None:
     """S24, S29, I15: into one table and into one whose name begins alike; nobody cleans up for another."""
     table, adjacent = tmp_path / "table", tmp_path / "table2"

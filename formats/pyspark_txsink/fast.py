@@ -13,6 +13,7 @@ Does not promise: to run where the driver cannot open the table's store.
 from __future__ import annotations
 
 import difflib
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -47,6 +48,9 @@ _OF_FILES = {
     "max_records_per_file": "file_rows_max",
     "target_file_bytes": "target_file_bytes",
 }
+# By table and writer: the last batch, and who writes it.
+_taken: dict[tuple[str, str], tuple[Batch, object]] = {}
+_taken_lock = threading.Lock()
 
 
 class EachBatch:
@@ -71,6 +75,7 @@ class EachBatch:
         if self._sink is None or (self._sink.writer, self._sink.run) != (writer, batch.run_id):
             self._sink = _open(self._path, writer, self._options, run=batch.run_id)
         try:
+            self._take(batch)
             epoch, metadata = identity.epoch_of(self._sink, batch, self._on_new)
             given = {**(self._options.get("metadata") or {}), **metadata}
             result = _stage_and_commit(self._sink, df, epoch, {**self._options, "metadata": given})
@@ -82,6 +87,20 @@ class EachBatch:
             # Nobody needs the rows, but Spark keeps the state of the query (counts, what was seen) only of a batch
             # that was computed: the next one would start without it, or fail.
             df.write.format("noop").mode("overwrite").save()
+
+    def _take(self, batch: Batch) -> None:
+        """Refuse a second part of a batch: it would be taken for a replay of the first, and its rows be dropped."""
+        sink = self._sink
+        key = ("", "") if sink is None else (sink.log.root, sink.writer)
+        with _taken_lock:
+            known, by = _taken.get(key, (batch, self))
+            if known == batch and by is not self:
+                raise InvalidRequestError(
+                    f"write batch {batch.batch_id} of query {batch.query_id} to {self._path}",
+                    "another each_batch writes it to the same table under the same name",
+                    "Write the parts as one DataFrame, or give each each_batch a txn_app_id of its own",
+                )
+            _taken[key] = (batch, self)
 
 
 def each_batch(path: str, **options: Any) -> Callable[[DataFrame, int], None]:
