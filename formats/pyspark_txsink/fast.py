@@ -13,6 +13,7 @@ import difflib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -34,6 +35,8 @@ _WRITE = {
 }
 # No checksum file beside each file.
 _WRITE_LOCALLY = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
+# Where Spark's committer has its attempts.
+_ATTEMPTS = "_temporary/0/_temporary"
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 _OF_BEGIN = ("mode", "partition_overwrite", "metadata")
 _OF_SPARK = ("compression", "max_records_per_file", "target_file_bytes")
@@ -133,8 +136,14 @@ def _write_parquet(df: DataFrame, sink: Sink, guest: Guest, options: Mapping[str
     writer = df.write.format("parquet").mode("append").options(**chosen)
     if sink.log.state.partition_columns:
         writer = writer.partitionBy(*sink.log.state.partition_columns)
-    with _timestamps(df.sparkSession):
-        writer.save(uri)
+    if uri.startswith("file:"):
+        # Spark would make one after the other, and start a `chmod` for each.
+        Path(guest.path, _ATTEMPTS).mkdir(parents=True)
+    try:
+        with _timestamps(df.sparkSession):
+            writer.save(uri)
+    finally:
+        guest.store.prune(f"{guest.path}/{_ATTEMPTS}", guest.path)  # if Spark has not come to it
 
 
 def _uri(table_uri: str, path: str) -> str:
