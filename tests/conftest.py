@@ -12,13 +12,12 @@ from hypothesis import settings
 from hdfs_cluster import hdfs_cluster
 from place import Place
 from s3_servers import Server, started
-
-__all__ = ["hdfs_cluster"]
+from spark_session import spark, spark_place
 
 # Suites that test modules import keep pytest's account of a failed assert.
 pytest.register_assert_rewrite("contract_store", "contract_publish", "contract_log")
 
-__all__ = ["hdfs_cluster"]  # fixtures that modules of their own define
+__all__ = ["hdfs_cluster", "spark", "spark_place"]  # fixtures that modules of their own define
 
 settings.register_profile("txsink", derandomize=True, deadline=None, database=None)
 settings.load_profile("txsink")

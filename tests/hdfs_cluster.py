@@ -40,7 +40,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 SERVERS = Path(__file__).parents[1] / ".servers"
-START_SECONDS = 90
+START_SECONDS = 300
 DOWNLOAD_SECONDS = 300
 DATANODES = 2
 _POLL_SECONDS = 0.1

@@ -15,6 +15,7 @@ Does not promise: that two requests sent at once arrive in a known order.
 | deliver_twice | applies it, then again | the second answer |
 | lose_request | gets half of it, then the connection closes | a reset |
 | slow_down | gets nothing | 503 SlowDown |
+| refuse | gets nothing | 403 AccessDenied, which no client repeats |
 | delay | applies it at `release()`, or before the request that comes `after` later | no answer; or closed at once |
 
 Worked example, the loop that loses the answer of every request of a run:
@@ -125,6 +126,11 @@ def lose_request(call: int, where: Where | None = None, *, times: int = 1) -> Fa
 def slow_down(call: int, where: Where | None = None, *, times: int = 1) -> Fault:
     """It never reaches the server; the client gets 503."""
     return Fault(call, "slow_down", where, times)
+
+
+def refuse(call: int, where: Where | None = None, *, times: int = 1) -> Fault:
+    """It never reaches the server; the client gets 403."""
+    return Fault(call, "refuse", where, times)
 
 
 def delay(call: int, where: Where | None = None, *, after: int = 0, hangs: bool = True) -> Fault:
@@ -261,6 +267,9 @@ class Proxy:
     def _misbehave(self, fault: Fault, request: Request, message: bytes, connection: socket.socket) -> bool:
         if fault.kind == "slow_down":
             answer = _refusal(request, 503, "SlowDown", "Please reduce your request rate.")
+            self._happened(fault, request)
+        elif fault.kind == "refuse":
+            answer = _refusal(request, 403, "AccessDenied", "Access Denied.")
             self._happened(fault, request)
         elif fault.kind == "delay":
             with self._lock:

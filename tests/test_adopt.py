@@ -60,6 +60,18 @@ def test_empty_files_and_marks_of_the_program_are_dropped(place: Place) -> None:
     assert rows_of(place.path) == [1]
 
 
+def test_what_a_lost_task_attempt_still_writes_is_dropped_whole_or_torn(place: Place) -> None:
+    """S27: Spark kills it when the other one is done, but does not wait for its death."""
+    with place.sink(partition_by=["day"]) as sink, sink.begin(0) as txn:
+        guest = txn.guest()
+        put(guest, "day=a/part-0.parquet", 1)
+        put(guest, "_temporary/0/_temporary/attempt_1/day=a/part-0.parquet", 1)
+        (Path(guest.path) / "_temporary/0/_temporary/attempt_1/part-1.parquet").write_bytes(b"PAR1")
+        txn.add(adopted(sink, guest))
+    assert rows_of(place.path) == [1]
+    assert staged_files(place) == []
+
+
 @pytest.mark.parametrize("cut", [0, 4, 100])
 def test_a_torn_file_is_refused_and_nothing_is_prepared(place: Place, cut: int) -> None:
     with place.sink() as sink:

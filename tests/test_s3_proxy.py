@@ -30,6 +30,7 @@ from s3_proxy import (
     lose_answer,
     lose_request,
     proxied,
+    refuse,
     slow_down,
     tear_answer,
 )
@@ -191,6 +192,15 @@ def test_lose_request_reaches_the_server_in_half_and_does_nothing(
 def test_slow_down_says_503_and_never_reaches_the_server(proxy: Proxy, bucket: str, broken: Any, direct: Any) -> None:
     proxy.plan(slow_down(1))
     assert put(broken, bucket) == 503
+    assert held(direct, bucket) is None
+    assert proxy.requests[0].statuses == []
+    proxy.check_delivered()
+    assert put(broken, bucket) == 200
+
+
+def test_refuse_says_403_and_never_reaches_the_server(proxy: Proxy, bucket: str, broken: Any, direct: Any) -> None:
+    proxy.plan(refuse(1))
+    assert put(broken, bucket) == 403
     assert held(direct, bucket) is None
     assert proxy.requests[0].statuses == []
     proxy.check_delivered()

@@ -7,10 +7,8 @@ Does not promise: clusters, kills and other stores.
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,31 +27,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 import pyspark_txsink
 from pyspark_txsink.identity import Batch, epoch_of
-
-ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """One session; its workers see this tree."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):  # else the first python3 on the PATH
-            patch.setenv(name, sys.executable)
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "formats")]))
-        session = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.python.filterPushdown.enabled", "true")
-            .getOrCreate()
-        )
-        session.sparkContext.setLogLevel("OFF")
-        yield session
-        session.stop()
 
 
 @pytest.fixture

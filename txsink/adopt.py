@@ -43,7 +43,8 @@ class Guest(NamedTuple):
         records: list[StagedFile] = []
         found = self.store.list(self.path)
         for path in found:
-            if path.endswith(".parquet") and not path.rpartition("/")[2].startswith(("_", ".")):
+            # What a task attempt that lost still writes lies below `_temporary`.
+            if path.endswith(".parquet") and not any(part.startswith(("_", ".")) for part in path.split("/")):
                 record = self._record(path, len(records), columns, new_id)
                 if record is not None:
                     records.append(record)

@@ -31,6 +31,7 @@ Invariants (tests cite them by number):
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -41,6 +42,8 @@ from txsink.log import Log, Slot
 from txsink.publish import Publisher
 from txsink.stage import StagedFile
 from txsink.state import REWIND, Pending, State
+
+_log = logging.getLogger(__name__)
 
 APPEND, OVERWRITE, OVERWRITE_PARTITIONS = "append", "overwrite", "overwrite-partitions"
 
@@ -179,7 +182,25 @@ def roll_forward(log: Log, run: Run, publisher: Publisher, pending: Pending) -> 
         raise ConflictError(
             f"commit epoch {pending.epoch} of {run.writer!r}", "it was aborted meanwhile", "Write the epoch again"
         )
+    _tell(log, prepared)
     return prepared
+
+
+def _tell(log: Log, prepared: Prepare) -> None:
+    """One line for each commit, whoever made it: the run that wrote the epoch, or one that found it prepared."""
+    if _log.isEnabledFor(logging.INFO):
+        known = log.state.writers[prepared.writer]
+        _log.info(
+            "committed epoch %d of %r in %s at version %s: %d files, %d rows, %d bytes, %d ms after it was prepared",
+            prepared.epoch,
+            prepared.writer,
+            log.root,
+            known.last_version,
+            len(prepared.files),
+            sum(file.rows for file in prepared.files),
+            sum(file.bytes for file in prepared.files),
+            log.stamps.now_ms() - prepared.time_ms,
+        )
 
 
 def abort(log: Log, run: Run, pending: Pending) -> None:

@@ -57,6 +57,11 @@ class DefaultSource(DataSource):
         """What `format(...)` takes."""
         return "txsink"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        from pyspark_txsink import parcel  # noqa: PLC0415
+
+        return parcel.sent(parcel.restored, type(self), dict(self.__dict__))
+
     def schema(self) -> StructType:
         """The columns of the table at the version that is read."""
         from pyspark_txsink import reader  # noqa: PLC0415

@@ -1,5 +1,8 @@
 """The fast path: Spark's own Parquet writer stages, the driver prepares, publishes and commits.
 
+On a store that cannot move files (S3), where Spark's writer could only write what readers see, the executors stage
+through Arrow instead; the rest is the same.
+
 Promises: a batch is committed once, whatever is replayed, stopped or killed; a failed write leaves nothing that a
 reader sees; a second live run of a query is fenced.
 Relies on: Spark's file committer (algorithm 1: what a lost task attempt wrote never counts); `txsink.adopt`, which
@@ -10,21 +13,24 @@ Does not promise: to run where the driver cannot open the table's store.
 from __future__ import annotations
 
 import difflib
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from pyspark_txsink import identity, types
+from pyspark_txsink import arrow, counted_rows, identity, session, types
 from pyspark_txsink.identity import Batch
+from pyspark_txsink.options import absolute
+from txsink import schema
 from txsink.adopt import Guest
+from txsink.entry import Column
 from txsink.errors import InvalidRequestError, TxsinkError
 from txsink.sink import open_writer
-from txsink.txn import Result
+from txsink.stage import StagedFile
+from txsink.txn import Result, Transaction
 from txsink.writer import Sink
 
 # Algorithm 1, although 2 is faster: under 2 files of a task attempt that was lost after its commit can stay.
@@ -35,20 +41,21 @@ _WRITE = {
 }
 # No checksum file beside each file.
 _WRITE_LOCALLY = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
-# Where Spark's committer has its attempts.
-_ATTEMPTS = "_temporary/0/_temporary"
-_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 _OF_BEGIN = ("mode", "partition_overwrite", "metadata")
-_OF_SPARK = ("compression", "max_records_per_file", "target_file_bytes")
 _OF_SINK = ("partition_by", "merge_schema", "storage_options", "staging_path")
-_conf_lock = threading.Lock()
+# By the name that a writer of our own knows them by.
+_OF_FILES = {
+    "compression": "compression",
+    "max_records_per_file": "file_rows_max",
+    "target_file_bytes": "target_file_bytes",
+}
 
 
 class EachBatch:
     """Called by `foreachBatch`. Keeps its writer open from batch to batch."""
 
     def __init__(self, path: str, options: Mapping[str, Any]) -> None:
-        self._path = path
+        self._path = absolute(path)  # once: a stream outlives a change of directory
         self._options = dict(options)
         self._app_id = self._options.pop("txn_app_id", None)
         self._on_new = self._options.pop("on_new_checkpoint", "fail")
@@ -93,6 +100,12 @@ def write(df: DataFrame, path: str, *, writer: str, epoch: int, **options: Any) 
 
 def batch_of(df: DataFrame, batch_id: int) -> Batch:
     """How Spark names the micro-batch that runs on this thread."""
+    if session.is_connect(df.sparkSession):
+        raise InvalidRequestError(
+            f"write batch {batch_id}",
+            "it runs in Spark Connect, which tells a batch neither its query nor its run",
+            "Write the stream with format('txsink'), which Spark Connect serves as well",
+        )
     context = df.sparkSession.sparkContext
     found = context.getLocalProperty("streaming.sql.batchId")
     names = [context.getLocalProperty(key) for key in ("sql.streaming.queryId", "spark.jobGroup.id")]
@@ -107,7 +120,9 @@ def batch_of(df: DataFrame, batch_id: int) -> Batch:
 
 
 def _open(path: str, writer: str, options: Mapping[str, Any], **more: Any) -> Sink:
-    return open_writer(path, writer, **{name: options[name] for name in _OF_SINK if name in options}, **more)
+    given = {name: options[name] for name in _OF_SINK if name in options}
+    given |= {known: options[name] for name, known in _OF_FILES.items() if options.get(name) is not None}
+    return open_writer(path, writer, **given, **more)
 
 
 def _stage_and_commit(sink: Sink, df: DataFrame, epoch: int, options: Mapping[str, Any]) -> Result:
@@ -115,35 +130,63 @@ def _stage_and_commit(sink: Sink, df: DataFrame, epoch: int, options: Mapping[st
     if txn.outcome == "already-committed":
         return txn.result()
     with txn:
-        columns = types.columns_of(df.schema, sink.log.state.partition_columns)
-        guest = txn.guest()
-        try:
-            _write_parquet(df, sink, guest, options)
-            txn.add(guest.adopt(columns, sink.log.stamps.new_id), columns=columns)
-        except BaseException:
-            with suppress(TxsinkError):  # the error under way says more, and a sweep finds what is left
-                guest.drop()
-            raise
+        partition_columns = sink.log.state.partition_columns
+        columns = types.columns_of(df.schema, partition_columns)
+        # Refused before a task runs, and not by each task.
+        schema.merge(sink.log.state.known_columns(), columns, merge_schema=sink.settings.merge_schema)
+        size = options.get("target_file_bytes")
+        with session.settings(df.sparkSession, {**session.MICROSECONDS, **session.sizes(size)}):
+            gathered = session.gathered(df, partition_columns, size)
+            if sink.log.store.traits.moves:
+                staged = _stage_by_spark(gathered, sink, txn, columns, options)
+            else:
+                staged = arrow.stage(gathered, txn.stager())
+        txn.add(staged, columns=columns)
     return txn.result()
 
 
-def _write_parquet(df: DataFrame, sink: Sink, guest: Guest, options: Mapping[str, Any]) -> None:
-    uri = _uri(sink.settings.uri, guest.path)
+def _stage_by_spark(
+    df: DataFrame, sink: Sink, txn: Transaction, columns: tuple[Column, ...], options: Mapping[str, Any]
+) -> list[StagedFile]:
+    guest = txn.guest()
+    try:
+        uri = _uri(sink.settings.uri, guest.path)
+        counted = counted_rows.Counted(df) if counted_rows.are_needed(df, uri) else None
+        with _attempts(guest, uri):
+            _write_parquet(df if counted is None else counted.df, sink, uri, options)
+        staged = guest.adopt(columns, sink.log.stamps.new_id)
+        if counted is not None:
+            counted.check(staged, uri)
+    except BaseException:
+        with suppress(TxsinkError):  # the error under way says more, and a sweep finds what is left
+            guest.drop()
+        raise
+    return staged
+
+
+@contextmanager
+def _attempts(guest: Guest, uri: str) -> Iterator[None]:
+    """Where Spark's committer has its attempts: it would make the directories in turn, and start a `chmod` for each."""
+    if not uri.startswith("file:"):
+        yield
+        return
+    path = f"{guest.path}/_temporary/0/_temporary"
+    Path(path).mkdir(parents=True)
+    try:
+        yield
+    finally:
+        guest.store.prune(path, guest.path)  # if Spark has not come to it
+
+
+def _write_parquet(df: DataFrame, sink: Sink, uri: str, options: Mapping[str, Any]) -> None:
     chosen = {**_WRITE, **(_WRITE_LOCALLY if uri.startswith("file:") else {})}
-    chosen["compression"] = options.get("compression", "zstd")
-    if "max_records_per_file" in options:
+    chosen["compression"] = sink.settings.stage.compression
+    if options.get("max_records_per_file") is not None:
         chosen["maxRecordsPerFile"] = str(options["max_records_per_file"])
     writer = df.write.format("parquet").mode("append").options(**chosen)
     if sink.log.state.partition_columns:
         writer = writer.partitionBy(*sink.log.state.partition_columns)
-    if uri.startswith("file:"):
-        # Spark would make one after the other, and start a `chmod` for each.
-        Path(guest.path, _ATTEMPTS).mkdir(parents=True)
-    try:
-        with _timestamps(df.sparkSession):
-            writer.save(uri)
-    finally:
-        guest.store.prune(f"{guest.path}/{_ATTEMPTS}", guest.path)  # if Spark has not come to it
+    writer.save(uri)
 
 
 def _uri(table_uri: str, path: str) -> str:
@@ -154,24 +197,14 @@ def _uri(table_uri: str, path: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{path}"
 
 
-@contextmanager
-def _timestamps(spark: SparkSession) -> Iterator[None]:
-    """Timestamps as every reader knows them; what Spark writes by default (INT96) wraps around outside 1677 to 2262."""
-    with _conf_lock:
-        before = spark.conf.get(_TIMESTAMPS)
-        if before == "INT96":
-            spark.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
-    try:
-        yield
-    finally:
-        if before == "INT96":
-            spark.conf.set(_TIMESTAMPS, before)
-
-
 def _require(path: str, options: Mapping[str, Any]) -> None:
-    known = [*_OF_BEGIN, *_OF_SPARK, *_OF_SINK]
+    known = [*_OF_BEGIN, *_OF_FILES, *_OF_SINK]
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(name, [*known, "txn_app_id", "on_new_checkpoint"], 1)
             advice = f"Did you mean {near[0]!r}?" if near else f"Known options: {', '.join(sorted(known))}"
             raise InvalidRequestError(f"write to {path}", f"unknown option {name!r}", advice.rstrip("."))
+    for name in ("max_records_per_file", "target_file_bytes"):
+        value = options.get(name)
+        if value is not None and (type(value) is not int or value < 1):
+            raise InvalidRequestError(f"write to {path}", f"{name} is {value!r}", "Give a number from 1 on")

@@ -11,9 +11,11 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from txsink.errors import InvalidRequestError
+from txsink.store import StorageOptions
 
 # As documented, by the name Spark hands over.
 NAMES = {
@@ -26,6 +28,7 @@ NAMES = {
 # Spark's own, which it hands over as well.
 _SPARKS = {"checkpointlocation", "queryname", "outputmode"}
 _STORAGE = "storage."
+_NUMBERS = ("deadline_seconds", "part_bytes")  # of the stores' own options
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 
 
@@ -33,7 +36,7 @@ class Given(NamedTuple):
     """The options, understood."""
 
     path: str
-    storage_options: dict[str, object]
+    storage_options: StorageOptions
     partition_by: tuple[str, ...] | None
     stage: dict[str, object]
     merge_schema: bool
@@ -48,7 +51,7 @@ class Given(NamedTuple):
 def parse(options: Mapping[str, str]) -> Given:
     """The options of one read or write."""
     found = {name.lower(): value for name, value in options.items()}
-    storage = {name[len(_STORAGE) :]: _value(value) for name, value in found.items() if name.startswith(_STORAGE)}
+    storage = {name[len(_STORAGE) :]: value for name, value in found.items() if name.startswith(_STORAGE)}
     for name in found:
         if name not in NAMES and name not in _SPARKS and not name.startswith(_STORAGE):
             near = difflib.get_close_matches(name, NAMES, 1)
@@ -72,8 +75,8 @@ def parse(options: Mapping[str, str]) -> Given:
     if "maxrecordsperfile" in found:
         stage["file_rows_max"] = _integer("maxRecordsPerFile", found["maxrecordsperfile"])
     return Given(
-        path=found["path"],
-        storage_options=storage,
+        path=absolute(found["path"]),
+        storage_options=StorageOptions({name: _value(name, text) for name, text in storage.items()}),
         partition_by=_columns(found.get("partitionby")),
         stage=stage,
         merge_schema=_one_of("mergeSchema", found.get("mergeschema", "false").lower(), ("true", "false")) == "true",
@@ -88,6 +91,11 @@ def parse(options: Mapping[str, str]) -> Given:
     )
 
 
+def absolute(path: str) -> str:
+    """The path as every process of the cluster finds it: a relative one is resolved here, on the driver."""
+    return path if "://" in path or path.startswith("file:") else str(Path(path).absolute())
+
+
 def of_writer(given: Given) -> dict[str, Any]:
     """What `open_writer` takes."""
     options: dict[str, Any] = {**given.stage, "merge_schema": given.merge_schema}
@@ -98,6 +106,14 @@ def of_writer(given: Given) -> dict[str, Any]:
     return options
 
 
+def of_storage(given: Mapping[str, object]) -> dict[str, str]:
+    """Storage options, as the format takes them."""
+    return {
+        f"{_STORAGE}{name}": value if isinstance(value, str) and _value(name, value) == value else json.dumps(value)
+        for name, value in given.items()
+    }
+
+
 def _columns(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
@@ -106,8 +122,13 @@ def _columns(text: str | None) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def _value(text: str) -> object:
-    return json.loads(text) if text.startswith(("{", "[")) or text in {"true", "false"} else text
+def _value(name: str, text: str) -> object:
+    """What a storage option is: JSON where it cannot be plain text."""
+    is_json = name in _NUMBERS or text.startswith(("{", "[", '"')) or text in {"true", "false"}
+    try:
+        return json.loads(text) if is_json else text
+    except ValueError:
+        return text  # the store says what is wrong with it, and shows no value
 
 
 def _metadata(text: str | None) -> dict[str, Any]:

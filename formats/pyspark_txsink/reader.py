@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pyspark_txsink import options, types
+from pyspark_txsink import options, parcel, types
 from txsink.snapshot import columns_at
 from txsink.table import Table, open_table
 
@@ -52,6 +52,9 @@ class Reader(DataSourceReader):
         table = _open(self._given)
         self._version = table.version if self._given.version is None else self._given.version
         self._partition_columns = table.partition_columns
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return parcel.sent(parcel.restored, type(self), dict(self.__dict__))
 
     def partitions(self) -> Sequence[InputPartition]:
         """One for each file."""

@@ -1,33 +1,67 @@
 """Reading a table with Spark's own Parquet reader: exactly the committed files of one version.
 
 Promises: no file that no commit names is read, and none is read twice, whatever lies in the directory.
-Relies on: `Table.files`; Spark's reader, which prunes partitions and pushes filters down as ever.
+Relies on: `Table.files`; Spark's reader, which prunes partitions and pushes filters down as ever. Where Spark cannot
+reach the store (S3 without `hadoop-aws`, or with nothing told to its `s3a`), the format reads.
 Does not promise: to follow the table. A DataFrame is of one version.
 """
 
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pyspark_txsink import options as text
 from pyspark_txsink import types
 from pyspark_txsink.fast import _uri
+from pyspark_txsink.session import is_connect
+from txsink.errors import InvalidRequestError
 from txsink.snapshot import columns_at
+from txsink.store import StorageOptions
 from txsink.table import open_table
+
+_S3 = ("s3", "s3a")
+# What tells `s3a` where and who, besides what it finds in the environment.
+_TOLD = ("access.key", "aws.credentials.provider", "endpoint", "security.credential.provider.path")
+_DEFAULTS = "core-default.xml"
 
 
 def read(spark: SparkSession, path: str, version: int | None = None, **options: Any) -> DataFrame:
     """See `pyspark_txsink.read`."""
-    table = open_table(path, storage_options=options.pop("storage_options", None))
+    storage_options = StorageOptions.of(options.pop("storage_options", None))
+    if options:
+        raise InvalidRequestError(f"read {path}", f"unknown option {next(iter(options))!r}", "Give storage_options")
+    table = open_table(path, storage_options=storage_options)
     at = table.version if version is None else version
     files = table.files(version)
     columns = types.struct_of(columns_at(table.log, at))
     if not files:
         return spark.createDataFrame([], columns)
-    if version is not None and not {file.path for file in files} <= {file.path for file in table.files()}:
-        # Replaced since, and kept where Spark's reader does not look.
-        return spark.read.format("txsink").option("versionAsOf", at).load(path)
-    paths = [_uri(path, f"{table.path}/{file.path}") for file in files]
-    reader = spark.read.schema(columns).option("basePath", _uri(path, table.path))
-    return reader.parquet(*paths)
+    # Replaced since, and kept where Spark's reader does not look.
+    is_old = version is not None and not {file.path for file in files} <= {file.path for file in table.files()}
+    if is_old or not is_reached(spark, path, storage_options):
+        reader = spark.read.format("txsink").options(**text.of_storage(storage_options))
+        return reader.option("versionAsOf", at).load(path)
+    root = f"s3a:/{table.path}" if urlsplit(path).scheme in _S3 else _uri(path, table.path)
+    return spark.read.schema(columns).option("basePath", root).parquet(*(f"{root}/{file.path}" for file in files))
+
+
+def is_reached(spark: SparkSession, path: str, storage_options: StorageOptions) -> bool:
+    """Whether Spark's own reader gets at the files; found out from its configuration, without a request.
+
+    On S3 the class of `s3a` must be there, and told something of its own if the storage options tell us something.
+    """
+    parts = urlsplit(path)
+    if parts.scheme not in _S3:
+        return True
+    if is_connect(spark):
+        return False
+    conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 -- what Spark's reader itself asks
+    if conf.getClassByNameOrNull(conf.get("fs.s3a.impl")) is None:
+        return False
+    if not storage_options:
+        return True
+    names = [f"fs.s3a.{more}{name}" for more in ("", f"bucket.{parts.netloc}.") for name in _TOLD]
+    return any(conf.get(name) and [*conf.getPropertySources(name)] != [_DEFAULTS] for name in names)

@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pyspark_txsink import identity, options, types
+from pyspark_txsink import arrow, identity, options, parcel, types
 from pyspark_txsink.identity import Batch
 from txsink import recovery
 from txsink.entry import Column
@@ -36,27 +36,26 @@ _sinks: dict[tuple[str, str, str], Sink] = {}
 class Message(WriterCommitMessage):
     """What one task staged."""
 
-    def __init__(self, batch: Batch, staged: list[StagedFile]) -> None:
+    def __init__(self, batch: Batch, staged: str) -> None:
         self.query_id, self.run_id, self.batch_id = batch
-        self.staged = msgspec.json.encode([one.to_dict() for one in staged]).decode()
+        self.staged = staged
 
 
 class _Writer:
     """What both kinds have in common."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
-        self._options = dict(given)
         self._given = options.parse(given)
         self._schema_json = schema.json()
         self._overwrite = overwrite
         self._workplace: Workplace | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         # Pickled on its way to the executors, and only then: whoever commits has no use for it.
         if self._workplace is None:
             self._columns()
             self._workplace = open_workplace(self._given.path, **options.of_writer(self._given))
-        return dict(self.__dict__)
+        return parcel.sent(parcel.restored, type(self), dict(self.__dict__))
 
     def _columns(self) -> tuple[Column, ...]:
         schema = StructType.fromJson(msgspec.json.decode(self._schema_json))
@@ -66,7 +65,7 @@ class _Writer:
         if self._workplace is None:
             raise InvalidRequestError("stage", "the writer was not sent to this executor", "Report it")
         stager = self._workplace.stager(writer, batch.run_id, batch.batch_id)
-        return Message(batch, stager.stage(iterator))
+        return Message(batch, arrow.staged(stager, iterator))
 
     def _modes(self) -> dict[str, Any]:
         if not self._overwrite:
@@ -162,5 +161,5 @@ def _commit(sink: Sink, txn: Transaction, staged: list[StagedFile], columns: tup
 def _read(messages: Sequence[WriterCommitMessage | None]) -> tuple[Batch | None, list[StagedFile]]:
     """The batch that the tasks name, and what they staged."""
     found = [message for message in messages if isinstance(message, Message)]
-    staged = [StagedFile.from_dict(one) for message in found for one in msgspec.json.decode(message.staged)]
+    staged = [record for message in found for record in arrow.records_of(message.staged)]
     return (Batch(found[0].query_id, found[0].run_id, found[0].batch_id) if found else None), staged

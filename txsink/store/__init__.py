@@ -97,7 +97,8 @@ class Store(Protocol):
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
         """Create `path` whole and durable, or find it there: True / False; None: unknown, read it back.
 
-        `token` is unique to this attempt (the entry's write_id).
+        What it finds may be this call's own, by an attempt whose answer was lost. `token` is unique to this call (the
+        entry's write_id).
         """
 
     def put_hint(self, path: str, data: bytes, token: str) -> None:

@@ -216,7 +216,8 @@ class HdfsStore:
             writer.write(data)
             writer.hsync()
             writer.close()
-            # Before it gets its name: or readers take an entry whose end is not reported yet for an empty one.
+            # ORDER: a file read whole before it gets its name, else a reader takes an entry whose end no DataNode has
+            # reported yet for an empty one (I13).
             _whole(client, path, len(data))
 
         self._calls.do(what, whole, expects=FileExistsError)
