@@ -32,12 +32,14 @@ lint: .venv/made
 demo: .venv-demo/made
 	.venv-demo/bin/python examples/demo.py
 
-bench: .venv-bench/made
+bench: .venv-bench/made .venv-bench-delta/made .venv-bench-iceberg/made
 	.venv-bench/bin/python benchmarks/run.py
 
 .venv/made: requirements/test.txt pyproject.toml
 .venv-demo/made: requirements/demo.txt pyproject.toml
 .venv-bench/made: requirements/bench.txt pyproject.toml
+.venv-bench-delta/made: requirements/bench-delta.txt pyproject.toml
+.venv-bench-iceberg/made: requirements/bench-iceberg.txt pyproject.toml
 
 # uv when it is there and can; plain pip else. The project itself last, editable, by the hatchling just pinned.
 %/made:
@@ -57,9 +59,9 @@ LOCK = uv pip compile --quiet --upgrade --universal --python-version 3.10 --gene
 
 lock:
 	@command -v uv >/dev/null 2>&1 || { $(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install $(PIP_FLAGS) uv; }
-	PATH="$$PATH:$(CURDIR)/.venv-lock/bin"; for group in demo test bench; do \
+	PATH="$$PATH:$(CURDIR)/.venv-lock/bin"; for group in demo test bench bench-delta bench-iceberg; do \
 	  $(LOCK) pyproject.toml --extra cli --group $$group --output-file requirements/$$group.txt || exit 1; done; \
 	$(LOCK) --group ministack --output-file requirements/ministack.txt
 
 clean:
-	rm -rf .venv .venv-demo .venv-bench .venv-lock .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist demo-data
+	rm -rf .venv .venv-demo .venv-bench .venv-bench-delta .venv-bench-iceberg .venv-lock .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist demo-data

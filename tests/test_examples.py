@@ -8,6 +8,7 @@ Does not promise: the demo on Spark. `make demo` runs it.
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -20,7 +21,7 @@ EXAMPLES = ROOT / "examples"
 MISSING = runpy.run_path(str(EXAMPLES / "demo.py"))["missing"]()
 
 
-def run(script: str, directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(script: str | Path, directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     found = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "formats")]),
@@ -38,6 +39,16 @@ def test_an_example_proves_its_result(script: str, tmp_path: Path) -> None:
     done = run(script, tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "exactly once" in done.stdout.splitlines()[-1]
+
+
+@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+def test_the_programs_of_the_guide_run_in_their_order(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "spark.md").read_text(), re.MULTILINE | re.DOTALL)
+    script = tmp_path / "guide.py"
+    script.write_text("".join(blocks).replace("/tmp/shop", str(tmp_path / "shop")))
+    done = run(script, tmp_path, PYSPARK_PYTHON=sys.executable)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.splitlines() == ["committed", "33"]
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,14 @@ def test_the_fast_path_refuses_an_unknown_option(spark: SparkSession, table: Pat
         pyspark_txsink.write(spark.range(3), str(table), writer="w", epoch=0, partitionby=["x"])
 
 
+def test_a_job_that_spark_refuses_leaves_no_directory(spark: SparkSession, table: Path) -> None:
+    fast(spark.range(1), table, "w", 0)
+    with pytest.raises(Exception, match="nothing-compresses"):
+        fast(spark.range(1), table, "w", 1, compression="nothing-compresses")
+    assert not list(staging(table).rglob("guest-*"))
+    assert ids(spark, table) == [0]
+
+
 @BOTH
 def test_a_failed_job_leaves_nothing_and_can_be_run_again(spark: SparkSession, table: Path, write: Write) -> None:
     """S5, S6."""

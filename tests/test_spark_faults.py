@@ -231,7 +231,8 @@ def test_two_parts_of_a_batch_into_one_table_need_names_of_their_own(spark: Spar
     spark.range(0, 12, 1, 2).write.parquet(str(tmp_path / "source"))
 
     def run(table: Path, *names: dict[str, str]) -> None:
-        doors = [pyspark_txsink.each_batch(str(table), **given) for given in names]
+        made = [pyspark_txsink.each_batch(str(table), **given) for given in names]
+        doors = made * (2 // len(made))
 
         def parts(df: DataFrame, number: int) -> None:
             for rest, door in enumerate(doors):
@@ -242,8 +243,9 @@ def test_two_parts_of_a_batch_into_one_table_need_names_of_their_own(spark: Spar
         writer.start().awaitTermination()
 
     for _ in range(2):  # a restart does not get past it either
-        with pytest.raises(Exception, match="another each_batch writes it to the same table"):
-            run(tmp_path / "same", {}, {})
+        for name, doors in (("two", ({}, {})), ("one", ({},))):
+            with pytest.raises(Exception, match="has written the batch to the same table under the same name before"):
+                run(tmp_path / name, *doors)
     run(tmp_path / "named", {"txn_app_id": "even"}, {"txn_app_id": "odd"})
     assert ids(spark, tmp_path / "named") == list(range(12))
 

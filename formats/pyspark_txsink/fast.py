@@ -13,9 +13,9 @@ Does not promise: to run where the driver cannot open the table's store.
 from __future__ import annotations
 
 import difflib
-import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,6 +25,7 @@ from pyspark_txsink import arrow, counted_rows, identity, session, types
 from pyspark_txsink.identity import Batch
 from pyspark_txsink.options import absolute
 from txsink import schema
+from txsink.adopt import Guest
 from txsink.entry import Column
 from txsink.errors import InvalidRequestError, TxsinkError
 from txsink.sink import open_writer
@@ -48,9 +49,8 @@ _OF_FILES = {
     "max_records_per_file": "file_rows_max",
     "target_file_bytes": "target_file_bytes",
 }
-# By table and writer: the last batch, and who writes it.
-_taken: dict[tuple[str, str], tuple[Batch, object]] = {}
-_taken_lock = threading.Lock()
+# By table and writer: the last batch that was written.
+_written: dict[tuple[str, str], Batch] = {}
 
 
 class EachBatch:
@@ -75,7 +75,7 @@ class EachBatch:
         if self._sink is None or (self._sink.writer, self._sink.run) != (writer, batch.run_id):
             self._sink = _open(self._path, writer, self._options, run=batch.run_id)
         try:
-            self._take(batch)
+            self._refuse_another_part(batch)
             epoch, metadata = identity.epoch_of(self._sink, batch, self._on_new)
             given = {**(self._options.get("metadata") or {}), **metadata}
             result = _stage_and_commit(self._sink, df, epoch, {**self._options, "metadata": given})
@@ -83,24 +83,20 @@ class EachBatch:
             # What the next batch builds on is what the log says.
             self._sink = None
             raise
+        _written[self._sink.log.root, writer] = batch
         if result.outcome == "already-committed":
             # Nobody needs the rows, but Spark keeps the state of the query (counts, what was seen) only of a batch
             # that was computed: the next one would start without it, or fail.
             df.write.format("noop").mode("overwrite").save()
 
-    def _take(self, batch: Batch) -> None:
-        """Refuse a second part of a batch: it would be taken for a replay of the first, and its rows be dropped."""
-        sink = self._sink
-        key = ("", "") if sink is None else (sink.log.root, sink.writer)
-        with _taken_lock:
-            known, by = _taken.get(key, (batch, self))
-            if known == batch and by is not self:
-                raise InvalidRequestError(
-                    f"write batch {batch.batch_id} of query {batch.query_id} to {self._path}",
-                    "another each_batch writes it to the same table under the same name",
-                    "Write the parts as one DataFrame, or give each each_batch a txn_app_id of its own",
-                )
-            _taken[key] = (batch, self)
+    def _refuse_another_part(self, batch: Batch) -> None:
+        """Spark gives a run each batch once, so this is no replay of the first part, and its rows would be dropped."""
+        if self._sink is not None and _written.get((self._sink.log.root, self._sink.writer)) == batch:
+            raise InvalidRequestError(
+                f"write batch {batch.batch_id} of query {batch.query_id} to {self._path}",
+                "this run has written the batch to the same table under the same name before",
+                "Write the parts as one DataFrame, or give each an each_batch with a txn_app_id of its own",
+            )
 
 
 def each_batch(path: str, **options: Any) -> Callable[[DataFrame, int], None]:
@@ -169,7 +165,8 @@ def _stage_by_spark(
     try:
         uri = _uri(sink.settings.uri, guest.path)
         counted = counted_rows.Counted(df) if counted_rows.are_needed(df, uri) else None
-        _write_parquet(df if counted is None else counted.df, sink, uri, options)
+        with _attempts(guest, uri):
+            _write_parquet(df if counted is None else counted.df, sink, uri, options)
         staged = guest.adopt(columns, sink.log.stamps.new_id)
         if counted is not None:
             counted.check(staged, uri)
@@ -178,6 +175,20 @@ def _stage_by_spark(
             guest.drop()
         raise
     return staged
+
+
+@contextmanager
+def _attempts(guest: Guest, uri: str) -> Iterator[None]:
+    """Where Spark's committer has its attempts: it would make the directories in turn, and start a `chmod` for each."""
+    if not uri.startswith("file:"):
+        yield
+        return
+    path = f"{guest.path}/_temporary/0/_temporary"
+    Path(path).mkdir(parents=True)
+    try:
+        yield
+    finally:
+        guest.store.prune(path, guest.path)  # if Spark has not come to it
 
 
 def _write_parquet(df: DataFrame, sink: Sink, uri: str, options: Mapping[str, Any]) -> None:
