@@ -10,16 +10,18 @@
 PYTHON ?= python3
 PIP_FLAGS = --quiet --disable-pip-version-check
 
-.PHONY: test test-stores servers lint demo bench lock clean
+.PHONY: test test-stores build-servers servers lint demo bench lock clean
 
 test: lint
 	.venv/bin/python tests/s3_servers.py build moto ministack
 	.venv/bin/python -m pytest -m "not stores" --cov --cov-report=term-missing --cov-fail-under=100
 
 # What cannot be built or fetched is skipped, with the reason.
-test-stores: .venv/made
-	.venv/bin/python tests/s3_servers.py build
+test-stores: build-servers
 	.venv/bin/python -m pytest -m stores
+
+build-servers: .venv/made
+	.venv/bin/python tests/s3_servers.py build
 
 servers: .venv/made
 	.venv/bin/python tests/s3_servers.py serve
