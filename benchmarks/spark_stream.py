@@ -97,15 +97,16 @@ def contestants(peer: str, directory: Path) -> list[tuple[str, Start]]:
     if peer == "delta":
         found.append(("delta", lambda writer: writer.format("delta").start(path("delta"))))
     if peer == "iceberg":
-        found.append(("iceberg", lambda writer: writer.format("iceberg").toTable("ice.bench.t")))
+        found.append(
+            ("iceberg", lambda writer: writer.format("iceberg").toTable(f"ice.{directory.name.replace('-', '_')}.t"))
+        )
     return found
 
 
 def warm_up(spark: SparkSession, directory: Path, peer: str) -> None:
     """The JVM compiles what all of them run."""
     for number, (_, start) in enumerate(contestants(peer, directory / "warm-up")):
-        if number < 2:
-            Stream(spark, directory / f"warm-up-{number}", start).turn(10)
+        Stream(spark, directory / f"warm-up-{number}", start).turn(10)
 
 
 def flatness(spark: SparkSession, directory: Path, batches: int) -> list[Finding]:
