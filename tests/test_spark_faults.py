@@ -250,6 +250,23 @@ def test_two_parts_of_a_batch_into_one_table_need_names_of_their_own(spark: Spar
     assert ids(spark, tmp_path / "named") == list(range(12))
 
 
+def test_a_batch_may_go_into_two_tables_that_have_one_path_each_on_its_store(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Played by moving the first one away: what counts is the table, and not where it lies."""
+    spark.range(0, 12, 1, 2).write.parquet(str(tmp_path / "source"))
+
+    def both(df: DataFrame, number: int) -> None:
+        pyspark_txsink.each_batch(str(tmp_path / "table"))(df, number)
+        (tmp_path / "table").rename(tmp_path / "first")
+        pyspark_txsink.each_batch(str(tmp_path / "table"))(df, number)
+
+    writer = spark.readStream.schema("id long").parquet(str(tmp_path / "source")).writeStream.foreachBatch(both)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    writer.start().awaitTermination()
+    assert [ids(spark, tmp_path / name) for name in ("first", "table")] == 2 * [list(range(12))]
+
+
 def test_two_streams_and_two_jobs_at_once_each_keep_their_own(spark: SparkSession, tmp_path: Path) -> None:
     """S24, S29, I15: into one table and into one whose name begins alike; nobody cleans up for another."""
     table, adjacent = tmp_path / "table", tmp_path / "table2"

@@ -49,8 +49,8 @@ _OF_FILES = {
     "max_records_per_file": "file_rows_max",
     "target_file_bytes": "target_file_bytes",
 }
-# By table and writer: the last batch that was written.
-_written: dict[tuple[str, str], Batch] = {}
+# By table and writer: the last batch that was written. Stores may hold the same path, copies of a table its id.
+_written: dict[tuple[str, str, str], Batch] = {}
 
 
 class EachBatch:
@@ -75,7 +75,8 @@ class EachBatch:
         if self._sink is None or (self._sink.writer, self._sink.run) != (writer, batch.run_id):
             self._sink = _open(self._path, writer, self._options, run=batch.run_id)
         try:
-            self._refuse_another_part(batch)
+            written = self._sink.log.root, self._sink.log.state.table_id, writer
+            self._refuse_another_part(batch, _written.get(written))
             epoch, metadata = identity.epoch_of(self._sink, batch, self._on_new)
             given = {**(self._options.get("metadata") or {}), **metadata}
             result = _stage_and_commit(self._sink, df, epoch, {**self._options, "metadata": given})
@@ -83,15 +84,15 @@ class EachBatch:
             # What the next batch builds on is what the log says.
             self._sink = None
             raise
-        _written[self._sink.log.root, writer] = batch
+        _written[written] = batch
         if result.outcome == "already-committed":
             # Nobody needs the rows, but Spark keeps the state of the query (counts, what was seen) only of a batch
             # that was computed: the next one would start without it, or fail.
             df.write.format("noop").mode("overwrite").save()
 
-    def _refuse_another_part(self, batch: Batch) -> None:
+    def _refuse_another_part(self, batch: Batch, written: Batch | None) -> None:
         """Spark gives a run each batch once, so this is no replay of the first part, and its rows would be dropped."""
-        if self._sink is not None and _written.get((self._sink.log.root, self._sink.writer)) == batch:
+        if written == batch:
             raise InvalidRequestError(
                 f"write batch {batch.batch_id} of query {batch.query_id} to {self._path}",
                 "this run has written the batch to the same table under the same name before",
