@@ -55,14 +55,18 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     arrow: str
 
 
-class DataFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A Parquet file with its identity: byte count and digest of the footer region."""
+class DataFile(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A Parquet file with its identity: byte count and digest of the footer region.
+
+    `stats`, in a Delta table: what readers skip it by.
+    """
 
     path: str
     bytes: Count
     digest: Digest
     rows: Count
     partition: dict[str, str | None]
+    stats: str = ""
 
     def __post_init__(self) -> None:
         if not is_data_path(self.path):
@@ -119,7 +123,8 @@ class Claim(WriterEntry, frozen=True, kw_only=True, tag="claim", forbid_unknown_
 class Prepare(WriterEntry, frozen=True, kw_only=True, tag="prepare", omit_defaults=True, forbid_unknown_fields=True):
     """The sealed content of one epoch. `claims`: this entry is the run's claim as well.
 
-    `uploads`, on stores that cannot move files: one for each of `files`.
+    `uploads`, on stores that cannot move files: one for each of `files`. `base`, of an overwrite in a Delta table: the
+    version of Delta's log whose files it replaces.
     """
 
     epoch: Count
@@ -130,6 +135,7 @@ class Prepare(WriterEntry, frozen=True, kw_only=True, tag="prepare", omit_defaul
     columns: tuple[Column, ...]
     metadata: dict[str, Any]
     uploads: tuple[Upload, ...] = ()
+    base: Count | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -145,11 +151,15 @@ class Publishing(WriterEntry, frozen=True, kw_only=True, tag="publishing", forbi
     prepared: Count
 
 
-class Commit(WriterEntry, frozen=True, kw_only=True, tag="commit", forbid_unknown_fields=True):
-    """The epoch is committed: everything its prepare entry names is published."""
+class Commit(WriterEntry, frozen=True, kw_only=True, tag="commit", omit_defaults=True, forbid_unknown_fields=True):
+    """The epoch is committed: everything its prepare entry names is published.
+
+    `delta`: a version of Delta's log that has it.
+    """
 
     epoch: Count
     prepared: Count
+    delta: Count | None = None
 
 
 class Abort(WriterEntry, frozen=True, kw_only=True, tag="abort", forbid_unknown_fields=True):

@@ -13,6 +13,8 @@ Grammar, relative to the table root T:
     head       = "_txsink/head"
     temporary  = any of the directories above "/." token ".tmp"     half-made, never read
     removed    = "_txsink/removed/" version20 "/" data ".removed"
+    mark       = "_txsink/staged/" writer "/" run            a run has staged files under their final names (Delta)
+    commit     = "_delta_log/" version20 ".json"             Delta's own log, under its own numbers
     data       = { partition "/" } "part-" epoch "-" sequence "-" id ".parquet"
     partition  = column "=" value                            both escaped as Spark does
 
@@ -40,6 +42,9 @@ LOG_DIRECTORY = "_txsink/log"
 STATE_DIRECTORY = "_txsink/state"
 SEGMENT_DIRECTORY = "_txsink/files"
 REMOVED_DIRECTORY = "_txsink/removed"
+MARK_DIRECTORY = "_txsink/staged"
+DELTA_DIRECTORY = "_delta_log"
+DELTA_POINTER_PATH = f"{DELTA_DIRECTORY}/_last_checkpoint"
 HEAD_PATH = "_txsink/head"
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -147,6 +152,17 @@ def parse_upload(path: str, upload: str, writer: str) -> StagedName | None:
     return StagedName(writer, file_id[_TAG_CHARS : 2 * _TAG_CHARS], data_epoch(path), path, upload)
 
 
+def parse_in_place(path: str, writer: str, run: str) -> StagedName | None:
+    """What a file below the table is, if this run staged it there: its id begins with the tags of writer and run."""
+    guest = _GUEST.fullmatch(path)
+    if not guest and not is_data_path(path):
+        return None
+    file_id = guest[2] if guest else path.rpartition("-")[2].removesuffix(".parquet")
+    if not file_id.startswith(tag(writer) + tag(run)):
+        return None
+    return StagedName(writer, run, int(guest[1]) if guest else data_epoch(path), path)
+
+
 def partition_directory(columns: list[str], values: list[str | None]) -> str:
     """`k=v/…` for the values in text form; empty without partition columns."""
     return "/".join(
@@ -163,6 +179,25 @@ def parse_partitions(path: str) -> dict[str, str | None]:
         if equals:
             found[unescape(column)] = None if value == NULL_PARTITION else unescape(value)
     return found
+
+
+def mark_path(writer: str, run: str) -> str:
+    """What says that a run has staged files under their final names."""
+    return f"{MARK_DIRECTORY}/{run_directory(writer, run)}"
+
+
+def parse_mark(path: str) -> tuple[str, str] | None:
+    """Writer and run of a mark, for a path relative to the directory of marks."""
+    writer, _, run = path.partition("/")
+    if not (writer and run) or "/" in run:
+        return None
+    names = unescape(writer), unescape(run)
+    return names if path == run_directory(*names) else None
+
+
+def delta_commit_path(version: int) -> str:
+    """Where commit `version` of Delta's log lies."""
+    return f"{DELTA_DIRECTORY}/{version:020d}.json"
 
 
 def default_staging_root(table_root: str) -> str:

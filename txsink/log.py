@@ -23,7 +23,7 @@ from txsink import layout, segment
 from txsink.entry import Abort, AnyEntry, Commit, Prepare
 from txsink.errors import CorruptError, InvalidRequestError, TxsinkError, UnavailableError
 from txsink.segment import BLOCK, Fact
-from txsink.slots import Slots, Stamps, possibly_written
+from txsink.slots import Slots, Stamps, entry_of, possibly_written
 from txsink.state import State, decode, encode, fold
 from txsink.store import Store
 
@@ -204,7 +204,7 @@ class Log:
             if self.slots.put(entry.version, data, write_id):
                 # ORDER: the entry before looked at again before the append counts, else a stalled writer uses a
                 # slot twice that had expired: entries are deleted oldest first, so its neighbour went before (I7).
-                with possibly_written(entry.version):
+                with possibly_written(entry_of(entry.version)):
                     stands = self.store.traits.keeps_names or self._stands(self.state)
                 if stands:
                     self._take(entry, entries.digest(data))

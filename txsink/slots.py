@@ -73,37 +73,44 @@ class Slots(NamedTuple):
 
     def put(self, version: int, data: bytes, write_id: str) -> bool:
         """Whether the slot holds our entry now."""
-        path = self._at(version)
-        created = self.store.put_if_absent(path, data, write_id)
-        with possibly_written(version):
-            for attempt in range(UNKNOWN_TRIES):
-                if created:
-                    return True
-                found = self.store.read(path, entries.ENTRY_BYTES_MAX)
-                if found == data:
-                    self.store.settle([path])
-                    return True
-                if created is False or found is not None:
-                    return False
-                self.stamps.pause(attempt)
-                created = self.store.put_if_absent(path, data, write_id)
-        raise OutcomeUnknownError(
-            f"append log entry {version}", f"the store did not say {UNKNOWN_TRIES} times", "Open the writer again"
-        )
+        return put(self.store, self.stamps, self._at(version), data, write_id, entry_of(version))
 
     def _at(self, version: int) -> str:
         return f"{self.root}/{layout.entry_path(version)}"
 
 
+def entry_of(version: int) -> str:
+    """What is attempted when an entry is put into its slot."""
+    return f"append log entry {version}"
+
+
+def put(store: Store, stamps: Stamps, path: str, data: bytes, write_id: str, what: str) -> bool:
+    """Whether `path` holds our very bytes now, which nobody else's equal: they carry `write_id`."""
+    created = store.put_if_absent(path, data, write_id)
+    with possibly_written(what):
+        for attempt in range(UNKNOWN_TRIES):
+            if created:
+                return True
+            found = store.read(path, entries.ENTRY_BYTES_MAX)
+            if found == data:
+                store.settle([path])
+                return True
+            if created is False or found is not None:
+                return False
+            stamps.pause(attempt)
+            created = store.put_if_absent(path, data, write_id)
+    raise OutcomeUnknownError(what, f"the store did not say {UNKNOWN_TRIES} times", "Open the writer again")
+
+
 @contextmanager
-def possibly_written(version: int) -> Iterator[None]:
+def possibly_written(what: str) -> Iterator[None]:
     """Once an entry may stand in its slot, a store that does not answer, or refuses to, leaves the outcome unknown."""
     try:
         yield
     except (UnavailableError, InvalidRequestError) as error:
         raise OutcomeUnknownError(
-            f"append log entry {version}",
+            what,
             f"it may have been written, but then: {error.found}",
             "Open the writer again: recovery finds out",
-            version=version,
+            **error.context,
         ) from error

@@ -113,6 +113,9 @@ class Store(Protocol):
     def adopt(self, path: str, staged: str) -> None:
         """Make the file at `path`, which another program wrote and closed, durable under the new name `staged`."""
 
+    def sync(self, path: str) -> None:
+        """Make the content of a file durable that another program wrote; its name is `settle`'s."""
+
     def settle(self, paths: Paths) -> None:
         """Make it durable, up to the file system's root, that these names are there, or that they are gone."""
 
@@ -134,6 +137,9 @@ class Store(Protocol):
 
 class Uploads(Store, Protocol):
     """A store that cannot move files. What `create` makes is an upload to its final name, unseen until `complete`."""
+
+    def create_object(self, path: str) -> Output:
+        """A new file that is there under this name once it is sealed."""
 
     def complete(self, path: str, upload: Upload) -> bool:
         """Make the uploaded file appear under its name, durably, unless the name is taken: True.

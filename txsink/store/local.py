@@ -123,6 +123,14 @@ class LocalStore:
                 raise InternalError(f"adopt {path}", f"{staged} is taken", "Report it: names are random")
             self._os.unlink(path)
 
+    def sync(self, path: str) -> None:
+        with mapped(f"make {path} durable"), suppress(FileNotFoundError):
+            handle = self._os.open(path, os.O_RDONLY)
+            try:
+                self._os.fsync(handle)
+            finally:
+                self._os.close(handle)
+
     def settle(self, paths: Iterable[str]) -> None:
         for directory in sorted({_parent(path) for path in paths}):
             with mapped(f"make the names in {directory} durable"):

@@ -79,6 +79,9 @@ class MemoryStore:
             raise _taken(path)
         return _MemoryOutput(self, path)
 
+    def sync(self, path: str) -> None:
+        """Nothing: what is there is as durable as it gets."""
+
     def settle(self, paths: Paths) -> None:
         """Nothing: what is there is as durable as it gets."""
 

@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 from txsink.entry import Upload
-from txsink.errors import InternalError, InvalidRequestError, OutcomeUnknownError, TxsinkError
+from txsink.errors import InternalError, InvalidRequestError, OutcomeUnknownError, TxsinkError, UnavailableError
 from txsink.store import Moves, Output, Paths, Tail, Traits
 from txsink.store.s3_calls import ATTEMPTS, Answer, Calls, Codes, Failure
 
@@ -124,6 +124,9 @@ class S3Store:
     def adopt(self, path: str, staged: str) -> None:  # noqa: ARG002
         raise InternalError("move files on S3", "S3 cannot", "Report it: traits.moves says so")
 
+    def sync(self, path: str) -> None:
+        """Nothing: what S3 has is durable."""
+
     def settle(self, paths: Paths) -> None:
         """Nothing: what S3 has acknowledged is durable."""
 
@@ -144,6 +147,9 @@ class S3Store:
         return _at(path)["Bucket"] == _at(other)["Bucket"]
 
     # -- uploads --------------------------------------------------------------------------------------
+
+    def create_object(self, path: str) -> Output:
+        return _S3Object(self, path, self._part_bytes)
 
     def complete(self, path: str, upload: Upload) -> bool:
         parts = [{"PartNumber": number, "ETag": f'"{tag}"'} for number, tag in enumerate(upload.parts, 1)]
@@ -192,6 +198,14 @@ class S3Store:
         keywords = {"UploadId": upload, "PartNumber": number, "Body": data}
         return _tag(self._told("write", path, "upload_part", **keywords))
 
+    def put_object(self, path: str, data: bytes | bytearray) -> None:
+        """An object in one request. Its name is nobody else's, so it may be sent again."""
+        self._told("write", path, "put_object", Body=bytes(data))
+
+    def forget_object(self, path: str) -> None:
+        """Try once to delete an object; never raises. What is left is an orphan."""
+        self._calls.once("delete_object", _at(path), _LAST_SECONDS)
+
     def forget_upload(self, path: str, upload: str) -> None:
         """Try once to drop an upload; never raises. What is left is an orphan."""
         self._calls.once("abort_multipart_upload", {**_at(path), "UploadId": upload}, _LAST_SECONDS)
@@ -233,6 +247,7 @@ class _S3Output:
         self._threads: ThreadPoolExecutor | None = None
         self._sending: Future[None] | None = None
         self._failure: TxsinkError | None = None
+        self._is_made = False
         self.closed = False
 
     def write(self, data: bytes, /) -> int:
@@ -248,7 +263,7 @@ class _S3Output:
     def flush(self) -> None:
         """Nothing: only `seal` makes bytes durable."""
 
-    def seal(self) -> Upload:
+    def seal(self) -> Upload | None:
         self._do(self._wait)
         if self._buffer or not self._tags:  # an empty file has one empty part
             self._do(lambda: self._send(self._buffer))
@@ -296,6 +311,31 @@ class _S3Output:
         except TxsinkError as error:
             self._failure = error
             raise
+
+
+class _S3Object(_S3Output):
+    """A file that is an object once it is sealed: of one request if it is small, of an upload if not."""
+
+    def seal(self) -> None:
+        if self._sending is None and not self._tags:
+            self._do(lambda: self._store.put_object(self._path, self._buffer))
+        else:
+            self._do(self._complete)
+        self._close()
+        self._is_made = True
+
+    def discard(self) -> None:
+        super().discard()
+        if self._is_made:
+            self._store.forget_object(self._path)
+
+    def _complete(self) -> None:
+        upload = super().seal()
+        # The name is nobody else's: one that is there is this upload's, by an attempt whose answer was lost.
+        if not self._store.complete(self._path, upload) and self._store.tail(self._path, 0) is None:
+            found = "the store did not make the object of its upload"
+            raise UnavailableError(f"write s3:/{self._path}", found, "Write the epoch again")
+        self._upload = ""
 
 
 def _at(path: str) -> dict[str, str]:

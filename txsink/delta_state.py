@@ -1,0 +1,269 @@
+"""What a Delta table is at one of its versions: a record, and how a commit changes it. Pure.
+
+Promises: `fold` takes every action of a commit that bears on writing; a commit that is torn or no JSON is CorruptError
+naming its version; `require_writable` names what a table asks of its writers that txsink does not do.
+Relies on: commits in the form of the Delta protocol (actions as lines of JSON).
+Does not promise: to be a reader of Delta. Deletion vectors and column mapping are deltalake's to apply.
+
+`version` is that of Delta's log here, never one of ours. A file is known by the `path` of its add action, as it stands
+there, percent-encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from txsink.errors import ConflictError, CorruptError, InvalidRequestError
+
+Action: TypeAlias = dict[str, dict[str, Any]]
+
+_READER, _WRITER, _FEATURES_FROM = 1, 2, 7
+_COLUMN_MAPPING, _TIMESTAMP_NTZ = "columnMapping", "timestampNtz"
+# What each writer version below 7 stands for.
+_LEGACY = {
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: (_COLUMN_MAPPING,),
+    6: ("identityColumns",),
+}
+# Features that ask nothing of a writer who adds and removes whole files, as long as no column or property uses them.
+_SERVED = {
+    *("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "identityColumns"),
+    *(_COLUMN_MAPPING, _TIMESTAMP_NTZ, "deletionVectors", "v2Checkpoint", "vacuumProtocolCheck", "domainMetadata"),
+}
+_IN_FIELDS = {
+    "delta.invariants": "invariants",
+    "delta.generationExpression": "generatedColumns",
+    "delta.identity.start": "identityColumns",
+}
+_IN_PROPERTIES = {
+    "delta.enableInCommitTimestamps": "inCommitTimestamp",
+    "delta.enableRowTracking": "rowTracking",
+    "delta.enableIcebergCompatV1": "icebergCompatV1",
+    "delta.enableIcebergCompatV2": "icebergCompatV2",
+}
+_RETENTION = "delta.setTransactionRetentionDuration"
+
+
+class DeltaState(msgspec.Struct):
+    """A Delta table at `version` (-1: there is none). `files`, by path, is None until somebody needs it.
+
+    `txn_of` answers for what happened before this record began.
+    """
+
+    version: int = -1
+    protocol: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    txns: dict[str, int] = {}
+    files: dict[str, dict[str, Any]] | None = None
+    txn_of: Callable[[str], int | None] = lambda _: None
+
+    def txn(self, app_id: str) -> int | None:
+        """The newest version that was recorded under an application's id."""
+        found = self.txns.get(app_id)
+        return self.txn_of(app_id) if found is None else found
+
+    @property
+    def table_id(self) -> str:
+        """The id Delta knows the table by."""
+        return str(self.metadata.get("id", ""))
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The partition columns."""
+        return tuple(self.metadata.get("partitionColumns") or ())
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table's properties."""
+        return self.metadata.get("configuration") or {}
+
+    @property
+    def fields(self) -> list[dict[str, Any]]:
+        """The fields of its schema, as Delta spells them."""
+        found: list[dict[str, Any]] = msgspec.json.decode(self.metadata.get("schemaString") or '{"fields":[]}')["fields"]
+        return found
+
+
+def actions_of(data: bytes, version: int) -> list[Action]:
+    """The actions of one commit."""
+    try:
+        lines = [msgspec.json.decode(line) for line in data.splitlines() if line.strip()]
+    except (ValueError, RecursionError) as error:
+        raise _corrupt(version, f"it is no JSON: {error}") from error
+    if not lines or not all(isinstance(line, dict) for line in lines):
+        raise _corrupt(version, "it is empty or holds what is no action")
+    return lines
+
+
+def fold(state: DeltaState, actions: Iterable[Action], version: int) -> None:
+    """Take the actions of the commit `version`."""
+    for action in actions:
+        for kind, body in action.items():
+            if not isinstance(body, dict):
+                raise _corrupt(version, f"its action {kind!r} is no object")
+            try:
+                _take(state, kind, body)
+            except (KeyError, TypeError, ValueError) as error:
+                raise _corrupt(version, f"its action {kind!r} is not as Delta's protocol has it") from error
+    state.version = version
+
+
+def _take(state: DeltaState, kind: str, body: dict[str, Any]) -> None:
+    match kind:
+        case "txn":
+            state.txns[body["appId"]] = int(body["version"])
+        case "protocol":
+            state.protocol = body
+        case "metaData":
+            state.metadata = body
+        case "add" if state.files is not None:
+            state.files[body["path"]] = body
+        case "remove" if state.files is not None:
+            state.files.pop(body["path"], None)
+
+
+def features(state: DeltaState) -> set[str]:
+    """What the table's protocol asks of a writer, by the names of table features."""
+    writer = int(state.protocol.get("minWriterVersion", _WRITER))
+    if writer >= _FEATURES_FROM:
+        return set(state.protocol.get("writerFeatures") or ())
+    return {name for version, names in _LEGACY.items() if version <= writer for name in names}
+
+
+def require_writable(state: DeltaState, what: str) -> None:
+    """Refuse, by name, a table that asks for what we do not do."""
+    asked = features(state) - _SERVED
+    asked |= {name for key, name in _IN_PROPERTIES.items() if str(state.properties.get(key)).lower() == "true"}
+    if any(key.startswith("delta.constraints.") for key in state.properties):
+        asked.add("checkConstraints")
+    if state.properties.get("delta.columnMapping.mode", "none") != "none":
+        asked.add(_COLUMN_MAPPING)
+    asked |= {name for field in _all_fields(state.fields) for key, name in _IN_FIELDS.items() if key in field["metadata"]}
+    if int(state.protocol.get("minWriterVersion", _WRITER)) > _FEATURES_FROM:
+        asked.add(f"writer version {state.protocol['minWriterVersion']}")
+    if asked:
+        found = f"the Delta table asks its writers for {', '.join(sorted(asked))}, which txsink does not do"
+        raise InvalidRequestError(what, found, "Drop the feature, or write another table", features=sorted(asked))
+    if _RETENTION in state.properties:
+        found = f"its property {_RETENTION} lets Delta forget which epochs are committed"
+        raise InvalidRequestError(what, found, "Unset the property: an epoch that is forgotten could be written twice")
+
+
+def require_overwritable(state: DeltaState, what: str) -> None:
+    """Refuse to remove files of a table that only grows."""
+    if str(state.properties.get("delta.appendOnly")).lower() == "true":
+        found = "the Delta table has delta.appendOnly set"
+        raise InvalidRequestError(what, found, "Append, or unset the property")
+
+
+def _all_fields(fields: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The fields and those nested in them."""
+    found = []
+    for field in fields:
+        found.append({"metadata": {}, **field})
+        waiting = [field.get("type")]
+        while waiting:
+            kind = waiting.pop()
+            if isinstance(kind, dict):
+                found += _all_fields(kind.get("fields") or ())
+                waiting += [kind.get(part) for part in ("elementType", "keyType", "valueType")]
+    return found
+
+
+# -- actions ------------------------------------------------------------------------------------------
+
+
+def protocol_for(state: DeltaState, fields: Iterable[dict[str, Any]]) -> Action | None:
+    """The protocol the table needs with these fields; None when it has it."""
+    kinds = {str(field.get("type")) for field in _all_fields(fields)} | _nested_kinds(fields)
+    needs_ntz = "timestamp_ntz" in kinds
+    if state.version < 0 and not needs_ntz:
+        return {"protocol": {"minReaderVersion": _READER, "minWriterVersion": _WRITER}}
+    if not needs_ntz or _TIMESTAMP_NTZ in features(state):
+        return None
+    reader = set(state.protocol.get("readerFeatures") or ())
+    writer = features(state)
+    if state.protocol and int(state.protocol["minWriterVersion"]) < _FEATURES_FROM:
+        writer |= {"appendOnly", "invariants"}
+        reader |= {_COLUMN_MAPPING} & writer
+    return {
+        "protocol": {
+            "minReaderVersion": 3,
+            "minWriterVersion": _FEATURES_FROM,
+            "readerFeatures": sorted(reader | {_TIMESTAMP_NTZ}),
+            "writerFeatures": sorted(writer | {_TIMESTAMP_NTZ}),
+        }
+    }
+
+
+def _nested_kinds(fields: Iterable[dict[str, Any]]) -> set[str]:
+    """The names of all types that lists and maps hold."""
+    found = set()
+    waiting = [field.get("type") for field in fields]
+    while waiting:
+        kind = waiting.pop()
+        if isinstance(kind, dict):
+            waiting += [kind.get(part) for part in ("elementType", "keyType", "valueType")]
+            waiting += [part.get("type") for part in kind.get("fields") or ()]
+        else:
+            found.add(str(kind))
+    return found
+
+
+def encoded_path(path: str) -> str:
+    """A path as the Delta log spells it."""
+    return quote(path, safe="/=-_.~!$&'()*+,;:@")
+
+
+def decoded_path(path: str) -> str:
+    """The inverse, of any spelling."""
+    return unquote(path)
+
+
+def encode(actions: Iterable[Action]) -> bytes:
+    """A commit's bytes."""
+    return b"".join(msgspec.json.encode(action) + b"\n" for action in actions)
+
+
+# -- what an overwrite replaces -----------------------------------------------------------------------
+
+
+def followed(doomed: set[str], own: set[str], actions: Iterable[Action], version: int, what: str) -> set[str]:
+    """The files to be replaced, after a commit that came between prepare and publish.
+
+    `own`: files that earlier epochs of the same writer bring, which are replaced as well.
+    """
+    bodies = [(kind, body) for action in actions for kind, body in action.items()]
+    adds = [body for kind, body in bodies if kind == "add"]
+    removes = {body["path"] for kind, body in bodies if kind == "remove"}
+    gone = doomed & removes
+    added = {body["path"] for body in adds}
+    came = added & own
+    if not gone or not added - own:
+        return (doomed - gone) | came
+    if any(kind == "txn" and str(body.get("appId")).startswith("txsink:") for kind, body in bodies):
+        return (doomed - gone) | came  # an overwrite of txsink's: its rows are its own
+    is_rearranged = not any(body.get("dataChange", True) for body in adds)
+    if is_rearranged and removes <= doomed:
+        return (doomed - gone) | added
+    raise ConflictError(
+        what,
+        f"version {version} of the Delta table rewrote files that this epoch replaces, together with others or with"
+        " other rows",
+        "Drop the epoch (`txsink abort`) and write it again",
+        version=version,
+    )
+
+
+def _corrupt(version: int, found: str) -> CorruptError:
+    return CorruptError(
+        f"read version {version} of the Delta log",
+        found,
+        "Restore the commit from a copy; nothing was changed and nothing may be committed",
+        delta_version=version,
+    )
