@@ -22,9 +22,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from faults import Fault, FaultyStore, crash_before, delay, lose_answer, lose_request
 from logs import claim_by, grow, retired_runs
-from simdisk import Crash
 from txsink import entry as entries
 from txsink import layout, log, recovery, segment, transaction
 from txsink.entry import FORMAT, Claim, Prepare
@@ -34,6 +32,8 @@ from txsink.sink import open_sink, stamps
 from txsink.slots import Stamps
 from txsink.store import Store
 from txsink.table import open_log
+from txsink.testing.faults import Fault, FaultyStore, crash_before, delay, lose_answer, lose_request
+from txsink.testing.simdisk import Crash
 from txsink.writer import Sink
 
 PROCESSES = 16

@@ -16,15 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from crash_book import STAGING, Book, Files, Truth, Violation
-from crash_check import check_healed, check_log_reader, check_same, check_wounded
 from crash_scenarios import Scenario, setting
-from crash_world import World
-from objects import Objects
-from simdisk import Crash, SimDisk
-from simimage import Choice
 from txsink import recovery
 from txsink.errors import TxsinkError
+from txsink.testing.crash_book import STAGING, Book, Files, Truth, Violation
+from txsink.testing.crash_check import check_healed, check_log_reader, check_same, check_wounded
+from txsink.testing.crash_world import World
+from txsink.testing.objects import Objects
+from txsink.testing.simdisk import Crash, SimDisk
+from txsink.testing.simimage import Choice
 
 RECOVERY_LIFE = 0x100  # ids of a recovery differ from those of the run before it
 SECONDS_MAX = 40  # crashes looked at within one recovery

@@ -17,16 +17,16 @@ from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 from crash import Moment, Mortal, images, moments
-from crash_book import Violation
-from crash_check import check_wounded
 from crash_scenarios import Scenario, expire
-from crash_world import Program, World
-from faults import FaultyStore, delay
-from objects import Objects
-from simdisk import Crash, SimDisk
 from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError
 from txsink.store import Store
 from txsink.store.local import LocalStore
+from txsink.testing.crash_book import Violation
+from txsink.testing.crash_check import check_wounded
+from txsink.testing.crash_world import Program, World
+from txsink.testing.faults import FaultyStore, delay
+from txsink.testing.objects import Objects
+from txsink.testing.simdisk import Crash, SimDisk
 
 BOTH = Scenario("race", lambda _: None, ("w", "v", "u"), is_small=True, expires=True)
 NOT_EXPIRED = BOTH._replace(expires=False)

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crash_book import day_of
-from crash_world import Program, World, rows_table
 from txsink import entry, log, recovery, segment
 from txsink.schema import columns_of
+from txsink.testing.crash_book import day_of
+from txsink.testing.crash_world import Program, World, rows_table
 
 
 class Scenario(NamedTuple):

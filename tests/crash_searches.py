@@ -17,16 +17,16 @@ import pytest
 
 import crash_races
 from crash import Explorer, Moment, judge
-from crash_book import ROOT, STAGING, Violation
 from crash_races import ACTS, BOTH, NOT_EXPIRED, Act
 from crash_scenarios import SCENARIOS, expire, setting
-from crash_world import Program, World
-from faults import FaultyStore, fail_before
-from objects import Objects
-from simdisk import SimDisk
 from txsink import log
 from txsink.errors import InternalError, TxsinkError
 from txsink.store import local
+from txsink.testing.crash_book import ROOT, STAGING, Violation
+from txsink.testing.crash_world import Program, World
+from txsink.testing.faults import FaultyStore, fail_before
+from txsink.testing.objects import Objects
+from txsink.testing.simdisk import SimDisk
 
 Search = Callable[[], object]
 CRASH_STATES_MAX = 4_000
@@ -68,7 +68,7 @@ def refusals(name: str) -> Search:
     def search() -> None:
         chosen = SCENARIOS[name]
         with setting(chosen), pytest.MonkeyPatch.context() as patch:
-            patch.setattr("crash_world.TRIES", 1)
+            patch.setattr("txsink.testing.crash_world.TRIES", 1)
             for call in range(1, 100):
                 world = World(SimDisk())
                 store = FaultyStore(world.store(), [fail_before(call)])

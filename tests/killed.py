@@ -9,9 +9,9 @@ import os
 import signal
 import sys
 
-from faults import FaultyStore, delay
 from txsink.sink import open_sink, stamps
 from txsink.store.local import LocalStore
+from txsink.testing.faults import FaultyStore, delay
 
 EPOCHS = 90
 ROWS = 10

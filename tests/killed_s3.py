@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-from faults import FaultyStore
 from txsink.sink import open_sink, stamps
 from txsink.store import Store, open_store
+from txsink.testing.faults import FaultyStore
 
 _T = TypeVar("_T")
 ROWS = {0: [1, 2], 1: [3, 4]}

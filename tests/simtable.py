@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import pyarrow.parquet as pq
 
-from simdisk import SimDisk
 from txsink.log import Log
 from txsink.sink import open_sink
 from txsink.slots import Stamps
 from txsink.store.local import LocalStore
 from txsink.table import Table, open_log
+from txsink.testing.simdisk import SimDisk
 from txsink.writer import Sink
 
 ROOT = "/d/t"

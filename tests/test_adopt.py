@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from objects import Objects, ObjectStore
 from place import Place, kinds, staged_files
 from seen import names, rows_of, staging
 from txsink.adopt import Guest
@@ -16,6 +15,7 @@ from txsink.errors import CorruptError, InvalidRequestError
 from txsink.schema import columns_of
 from txsink.sink import open_sink
 from txsink.stage import StagedFile
+from txsink.testing.objects import Objects, ObjectStore
 from txsink.writer import Sink
 
 COLUMNS = columns_of(pa.schema({"id": pa.int64(), "day": pa.string()}))

@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from faults import FaultyStore, delay
 from place import Place, begin_publish, prepared
 from seen import staging
 from txsink import audit, layout, recovery, segment, transaction
@@ -18,6 +17,7 @@ from txsink.log import Log
 from txsink.state import State, fold
 from txsink.state import encode as state_bytes
 from txsink.store.local import LocalStore
+from txsink.testing.faults import FaultyStore, delay
 
 
 def long(place: Place) -> None:

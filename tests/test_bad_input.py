@@ -16,7 +16,6 @@ import pytest
 import txsink
 from place import Place, prepared, tree
 from seen import by_directory, entry_file, rows_of, staging
-from simdisk import SimDisk
 from simtable import SimTable
 from txsink import entry as entries
 from txsink.errors import (
@@ -31,6 +30,7 @@ from txsink.errors import (
 from txsink.layout import VERSION_MAX
 from txsink.sink import open_sink
 from txsink.store.local import LocalStore
+from txsink.testing.simdisk import SimDisk
 from txsink.writer import Sink
 
 ROWS = {"id": [1, 2], "day": ["a", "b"]}

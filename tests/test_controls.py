@@ -15,7 +15,6 @@ import pytest
 
 import crash_races
 from broken import Swap, rewrite
-from crash_book import Violation
 from crash_races import ACTS, SURVIVORS, Act
 from crash_searches import (
     APPENDS,
@@ -41,10 +40,11 @@ from crash_searches import (
     with_a_sleeper,
     zombie_publishes,
 )
-from objects import Objects
 from txsink import log, parquet, recovery, transaction, writer
 from txsink.publish import multipart, rename
 from txsink.store import local
+from txsink.testing.crash_book import Violation
+from txsink.testing.objects import Objects
 
 # -- variants ---------------------------------------------------------------------------------------------
 

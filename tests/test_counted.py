@@ -18,13 +18,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from faults import FaultyStore
-from objects import Objects, ObjectStore
 from txsink.log import HINT_EVERY
 from txsink.segment import BLOCK
 from txsink.sink import open_sink
 from txsink.slots import Stamps
 from txsink.store.local import LocalStore
+from txsink.testing.faults import FaultyStore
+from txsink.testing.objects import Objects, ObjectStore
 from txsink.writer import Sink
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})

@@ -13,14 +13,14 @@ from typing import TypeAlias
 import pytest
 
 from crash import Moment, judge
-from crash_book import STAGING, Book, book_of
 from crash_scenarios import SCENARIOS, Scenario, setting
-from crash_world import Program, World
-from faults import Fault, FaultyStore, crash_after, crash_before, fail_before, lose_answer, lose_request
-from objects import Objects
-from simdisk import Crash, SimDisk
 from txsink.errors import CorruptError, OutcomeUnknownError, TxsinkError, UnavailableError
 from txsink.store import Store
+from txsink.testing.crash_book import STAGING, Book, book_of
+from txsink.testing.crash_world import Program, World
+from txsink.testing.faults import Fault, FaultyStore, crash_after, crash_before, fail_before, lose_answer, lose_request
+from txsink.testing.objects import Objects
+from txsink.testing.simdisk import Crash, SimDisk
 
 READS = {"resolve", "read", "tail", "list", "same_place", "uploads", "parts"}
 NewDisk: TypeAlias = Callable[[], SimDisk | Objects]
@@ -110,7 +110,7 @@ def test_a_program_that_gives_up_after_a_fault_leaves_what_recovery_can_finish(n
     """I11: whatever the error says, nothing was deleted that the log names; the next process finds out."""
     chosen = SCENARIOS[name]
     with setting(chosen), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("crash_world.TRIES", 1)
+        patch.setattr("txsink.testing.crash_world.TRIES", 1)
         for call, verb in enumerate(calls_of(chosen, disk), 1):
             for fault in faults_at(call, verb):
                 world, made = faulty_world(fault, disk=disk)

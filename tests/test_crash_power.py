@@ -11,8 +11,8 @@ import pytest
 
 from crash import Explorer, Tally, crash_state, moments, walk
 from crash_scenarios import SCENARIOS, setting
-from crash_world import World
-from simdisk import SimDisk
+from txsink.testing.crash_world import World
+from txsink.testing.simdisk import SimDisk
 
 STATES_MIN = 50_000
 QUOTA = 3_200

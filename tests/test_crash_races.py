@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from crash import Moment, judge
-from crash_book import book_of
 from crash_races import (
     ACTS,
     BOTH,
@@ -23,9 +22,10 @@ from crash_races import (
 )
 from crash_scenarios import setting
 from crash_searches import survival
-from crash_world import Program, World
-from objects import Objects
-from simdisk import SimDisk
+from txsink.testing.crash_book import book_of
+from txsink.testing.crash_world import Program, World
+from txsink.testing.objects import Objects
+from txsink.testing.simdisk import SimDisk
 
 
 @pytest.mark.parametrize("disk", [SimDisk, Objects])

@@ -6,13 +6,13 @@ import itertools
 
 import pytest
 
-from faults import FaultyStore, crash_before
 from place import Place, commit, copied, kinds, prepared, rows
 from seen import names, rows_of, small_blocks
-from simdisk import Crash
 from txsink import layout, recovery
 from txsink.errors import InvalidRequestError
 from txsink.store.local import LocalStore
+from txsink.testing.faults import FaultyStore, crash_before
+from txsink.testing.simdisk import Crash
 from txsink.writer import Sink
 
 __all__ = ["small_blocks"]

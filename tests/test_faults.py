@@ -9,7 +9,10 @@ from typing import cast
 
 import pytest
 
-from faults import (
+from txsink.errors import OutcomeUnknownError, UnavailableError
+from txsink.store import Store
+from txsink.store.local import LocalStore
+from txsink.testing.faults import (
     Fault,
     FaultyStore,
     crash_after,
@@ -20,10 +23,7 @@ from faults import (
     lose_answer,
     lose_request,
 )
-from simdisk import Crash, SimDisk
-from txsink.errors import OutcomeUnknownError, UnavailableError
-from txsink.store import Store
-from txsink.store.local import LocalStore
+from txsink.testing.simdisk import Crash, SimDisk
 
 
 def faulty(*plan: Fault) -> tuple[FaultyStore, SimDisk]:

@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 
-from faults import FaultyStore, delay, lose_answer, lose_request
 from logs import claim_by, grow, opened
 from place import Place
 from seen import entry_file, names, rows_of
@@ -19,6 +18,7 @@ from txsink.sink import open_sink
 from txsink.state import State
 from txsink.store import Store
 from txsink.store.local import LocalStore
+from txsink.testing.faults import FaultyStore, delay, lose_answer, lose_request
 from txsink.writer import Sink
 
 

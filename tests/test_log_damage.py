@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from faults import FaultyStore, delay
 from logs import claim_by, grow, opened
 from place import Place
 from seen import by_directory, entry_file, rows_of, small_blocks
@@ -16,6 +15,7 @@ from txsink.entry import FORMAT
 from txsink.errors import CorruptError, InvalidRequestError
 from txsink.log import Log
 from txsink.store.local import LocalStore
+from txsink.testing.faults import FaultyStore, delay
 
 __all__ = ["small_blocks"]
 

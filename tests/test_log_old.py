@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from faults import FaultyStore, delay, fail_before
 from logs import claim_by, grow, opened, retired_runs
 from place import Place
 from seen import entry_file, rows_of, small_blocks
@@ -14,6 +13,7 @@ from txsink.errors import CorruptError, FencedError, InvalidRequestError
 from txsink.log import Log, Slot
 from txsink.state import State
 from txsink.store.local import LocalStore
+from txsink.testing.faults import FaultyStore, delay, fail_before
 
 __all__ = ["small_blocks"]
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from contract_publish import PublishContract, Site, staged
-from faults import FaultyStore, delay
 from seen import names
 from txsink import layout
 from txsink.entry import DataFile, Prepare
@@ -15,6 +14,7 @@ from txsink.errors import CorruptError, UnavailableError
 from txsink.publish.rename import RenamePublisher
 from txsink.store import Store
 from txsink.store.local import LocalStore
+from txsink.testing.faults import FaultyStore, delay
 
 
 class LocalSite(Site):

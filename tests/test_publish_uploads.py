@@ -7,7 +7,6 @@ import itertools
 import pytest
 
 from contract_publish import PublishContract, _publish, staged
-from objects import Objects, ObjectStore
 from txsink import entry as entries
 from txsink import layout, sink
 from txsink.decision import Action, End
@@ -15,6 +14,7 @@ from txsink.entry import Upload
 from txsink.errors import CorruptError, FencedError, InvalidRequestError, OutcomeUnknownError, UnavailableError
 from txsink.slots import Stamps
 from txsink.table import open_log
+from txsink.testing.objects import Objects, ObjectStore
 from txsink.writer import Sink
 from upload_site import UploadSite
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from faults import FaultyStore, crash_before
 from place import Place, begin_publish, commit, copied, kinds, prepared, rows, stage_only, staged_files
 from seen import by_directory, names, rows_of, small_blocks, staging
-from simdisk import Crash
 from txsink import recovery, transaction
 from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError
 from txsink.recovery import Recovered
 from txsink.sink import open_sink, open_writer
 from txsink.store.local import LocalStore
+from txsink.testing.faults import FaultyStore, crash_before
+from txsink.testing.simdisk import Crash
 
 __all__ = ["small_blocks"]
 

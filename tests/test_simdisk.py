@@ -15,8 +15,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from simdisk import Crash, SimDisk
-from simimage import every_choice, some_choices
+from txsink.testing.simdisk import Crash, SimDisk
+from txsink.testing.simimage import every_choice, some_choices
 
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 LONG = "n" * 256

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 import txsink
-from faults import FaultyStore, delay
 from place import Place, prepared, rows
 from seen import names, rows_of, small_blocks, staging
 from txsink import layout, transaction
 from txsink.errors import ConflictError, FencedError, InvalidRequestError
 from txsink.sink import new_id, open_sink, stamps
 from txsink.store.local import LocalStore
+from txsink.testing.faults import FaultyStore, delay
 
 __all__ = ["small_blocks"]
 

@@ -14,8 +14,6 @@ from typing import NamedTuple, cast
 import pytest
 
 from contract_store import MoveContract, StoreRaces, contents, stage
-from simdisk import Crash, SimDisk
-from simimage import every_choice
 from txsink.errors import (
     InvalidRequestError,
     OutcomeUnknownError,
@@ -24,6 +22,8 @@ from txsink.errors import (
 )
 from txsink.store import Store, open_store
 from txsink.store.local import LocalStore
+from txsink.testing.simdisk import Crash, SimDisk
+from txsink.testing.simimage import every_choice
 
 
 def on(disk: SimDisk, kind: type[LocalStore] = LocalStore) -> LocalStore:

@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from faults import FaultyStore, delay
 from place import Place, begin_publish, prepared, tree
 from txsink import recovery, transaction
 from txsink.errors import CorruptError, InvalidRequestError
 from txsink.store.local import LocalStore
 from txsink.table import open_table
+from txsink.testing.faults import FaultyStore, delay
 from txsink.transaction import OVERWRITE
 
 

@@ -28,7 +28,6 @@ from s3fs import S3FileSystem
 import txsink
 from contract_log import LogContract, LogRaces, Opened
 from contract_publish import PublishContract
-from objects import Objects, ObjectStore
 from s3_proxy import Proxy, proxied
 from s3_servers import Server, parameters, started
 from txsink import entry as entries
@@ -39,6 +38,7 @@ from txsink.sink import open_sink
 from txsink.slots import Stamps
 from txsink.store import open_store
 from txsink.store.s3 import S3Store
+from txsink.testing.objects import Objects, ObjectStore
 from upload_site import UploadSite
 
 COUNT = itertools.count(1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from faults import FaultyStore
 from place import Place, kinds, prepared, rows, staged_files
 from seen import by_directory, by_log, names, rows_of, small_blocks, staging
 from txsink import layout, transaction
@@ -14,6 +13,7 @@ from txsink.errors import ConflictError, CorruptError, InvalidRequestError, Unav
 from txsink.publish.rename import RenamePublisher
 from txsink.sink import open_sink
 from txsink.store.local import LocalStore
+from txsink.testing.faults import FaultyStore
 
 __all__ = ["small_blocks"]
 

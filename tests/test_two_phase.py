@@ -25,8 +25,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from faults import FaultyStore, crash_after, crash_before, fail_before
-from simdisk import Crash
 from txsink import layout
 from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError, TxsinkError, UnavailableError
 from txsink.file_sink import FileTransaction, ParquetFileSink
@@ -34,6 +32,8 @@ from txsink.sink import open_sink, open_writer
 from txsink.slots import Stamps
 from txsink.store import Store
 from txsink.store.local import LocalStore
+from txsink.testing.faults import FaultyStore, crash_after, crash_before, fail_before
+from txsink.testing.simdisk import Crash
 from txsink.two_phase import TwoPhaseCommitSink
 from txsink.writer import Sink
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from faults import FaultyStore, fail_before
 from txsink.errors import OutcomeUnknownError, TxsinkError, UnavailableError
 from txsink.sink import open_sink, open_writer, stamps
 from txsink.store.local import LocalStore
+from txsink.testing.faults import FaultyStore, fail_before
 
 ROW = pa.table({"x": [1]})
 

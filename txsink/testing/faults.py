@@ -23,10 +23,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar, cast
 
-from simdisk import Crash
 from txsink.entry import Upload
 from txsink.errors import OutcomeUnknownError, UnavailableError
 from txsink.store import Moves, Output, Paths, Pending, Store, Tail, Traits, Uploads
+from txsink.testing.simdisk import Crash
 
 _T = TypeVar("_T")
 _READS = {"resolve", "read", "tail", "list", "same_place", "uploads", "parts"}
@@ -98,7 +98,9 @@ class FaultyStore:
     def check_delivered(self) -> None:
         """Fail when a planned fault did not happen: such a run proves nothing."""
         missing = [fault for fault in self.plan if fault not in self.delivered]
-        assert not missing, f"{len(missing)} planned faults never happened in {self.calls} calls: {missing}"
+        if missing:
+            message = f"{len(missing)} planned faults never happened in {self.calls} calls: {missing}"
+            raise AssertionError(message)
 
     # -- the verbs --------------------------------------------------------------------------------------
 

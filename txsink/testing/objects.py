@@ -12,10 +12,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from crash_book import ROOT, STAGING
 from txsink.entry import Upload
 from txsink.errors import InternalError, InvalidRequestError
 from txsink.store import Moves, Output, Paths, Pending, Tail, Traits
+from txsink.testing.crash_book import ROOT, STAGING
 
 
 class Objects:

@@ -17,9 +17,6 @@ from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
-from crash_book import ROOT, Told, Truth, day_of
-from objects import Objects, ObjectStore
-from simdisk import SimDisk
 from txsink import layout
 from txsink.errors import FencedError, TxsinkError, UnavailableError
 from txsink.log import Log
@@ -27,6 +24,9 @@ from txsink.sink import open_sink
 from txsink.slots import Stamps
 from txsink.store import Store
 from txsink.store.local import LocalStore
+from txsink.testing.crash_book import ROOT, Told, Truth, day_of
+from txsink.testing.objects import Objects, ObjectStore
+from txsink.testing.simdisk import SimDisk
 from txsink.txn import Transaction
 from txsink.writer import Sink
 
@@ -132,9 +132,9 @@ class Program:
         """Die between staging and preparing: the files are whole, and nothing names them."""
 
         def stage() -> None:
-            stager = self.begin(epoch, rows)._stager
-            assert stager is not None
-            stager.finish()
+            txn = self.begin(epoch, rows)
+            if txn._stager is not None:
+                txn._stager.finish()
 
         self.persist(stage)
 

@@ -19,10 +19,22 @@ from typing import cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crash_book import ROOT, STAGING, Book, Files, Row, Truth, Violation, book_of, decoded, rows_of, slots_of
 from txsink import layout, segment
 from txsink import state as states
 from txsink.entry import Abort, Claim, Commit, DataFile, Prepare
+from txsink.testing.crash_book import (
+    ROOT,
+    STAGING,
+    Book,
+    Files,
+    Row,
+    Truth,
+    Violation,
+    book_of,
+    decoded,
+    rows_of,
+    slots_of,
+)
 
 # -- readers ----------------------------------------------------------------------------------------------
 

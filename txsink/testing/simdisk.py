@@ -20,8 +20,8 @@ import posixpath
 from collections.abc import Callable
 from typing import Literal, NamedTuple, cast
 
-import simimage
-from simimage import DEVICE_SHIFT, ROOT, Choice, Directory, File, Nodes, Operation, Status
+from txsink.testing import simimage
+from txsink.testing.simimage import DEVICE_SHIFT, ROOT, Choice, Directory, File, Nodes, Operation, Status
 
 _NAME_BYTES_MAX = 255
 
