@@ -15,11 +15,11 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txsink import layout
+from txsink import layout, stats
 from txsink.entry import Column, DataFile
 from txsink.errors import CorruptError
 from txsink.parquet import footer_of
-from txsink.stage import StagedFile
+from txsink.stage import Place, StagedFile
 from txsink.store import Store
 
 
@@ -27,7 +27,7 @@ class Guest(NamedTuple):
     """A directory that another program writes into, below the run's own."""
 
     store: Store
-    directory: str
+    place: Place
     writer: str
     run: str
     epoch: int
@@ -36,7 +36,7 @@ class Guest(NamedTuple):
     @property
     def path(self) -> str:
         """Where the program is to write."""
-        return f"{self.directory}/{layout.guest_directory(self.epoch, self.guest_id)}"
+        return f"{self.place.directory}/{layout.guest_directory(self.epoch, self.guest_id)}"
 
     def adopt(self, columns: tuple[Column, ...], new_id: Callable[[], str]) -> list[StagedFile]:
         """The files as staged files, sorted; those without rows are dropped."""
@@ -59,7 +59,7 @@ class Guest(NamedTuple):
         for path in paths:
             self.store.delete(f"{self.path}/{path}")
         for parent in {path.rpartition("/")[0] for path in ("", *paths)}:
-            self.store.prune(f"{self.path}/{parent}".rstrip("/"), self.directory)
+            self.store.prune(f"{self.path}/{parent}".rstrip("/"), self.place.directory)
 
     def _record(
         self, path: str, sequence: int, columns: tuple[Column, ...], new_id: Callable[[], str]
@@ -76,9 +76,9 @@ class Guest(NamedTuple):
         rows = pq.read_metadata(pa.BufferReader(found.region)).num_rows
         if not rows:
             return None
-        directory = self.directory
-        name = layout.data_name(self.epoch, sequence, new_id())
+        name = layout.data_name(self.epoch, sequence, f"{self.place.id_prefix}{new_id()}")
         data = f"{path.rpartition('/')[0]}/{name}".lstrip("/")
-        self.store.adopt(where, f"{directory}/{data}")
-        file = DataFile(data, found.identity.bytes, found.identity.digest, rows, layout.parse_partitions(data))
+        self.store.adopt(where, f"{self.place.directory}/{data}")
+        told = stats.of_region(found.region) if self.place.mark else ""
+        file = DataFile(data, found.identity.bytes, found.identity.digest, rows, layout.parse_partitions(data), told)
         return StagedFile(self.writer, self.run, self.epoch, file, columns, found.identity.stamp)

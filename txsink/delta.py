@@ -11,8 +11,9 @@ writers with conditional puts, which delta-rs has and Spark needs a log store fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from threading import Thread
 from typing import Any, TypeAlias
 
 import msgspec
@@ -43,7 +44,8 @@ class DeltaLog:
         self.uri = uri
         self.storage_options = storage_options
         self.state = DeltaState()
-        self.commits = 0  # made here; `upkeep` counts on it
+        self.commits = 0  # made here since the last checkpoint
+        self.upkeep: Thread | None = None
         self._unsettled: list[str] = []  # commits of others that we have read and not made durable
 
     @property
@@ -136,7 +138,7 @@ class DeltaLog:
                 continue
             # ORDER: commits read durable before the next one gets its name (or the caller believes them), else a power
             # cut keeps that one and takes those away: a Delta log with a gap (I13).
-            self._settle()
+            self.settle()
             if actions is None:
                 return None
             write_id = self.stamps.new_id()
@@ -156,7 +158,7 @@ class DeltaLog:
         found = f"{COMMIT_TRIES} other commits came first"
         raise UnavailableError(what, found, "Retry when fewer programs write to the table")
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Make commits of other programs durable: content and names."""
         for path in self._unsettled:
             self.store.sync(path)
@@ -227,10 +229,10 @@ def fields_of(columns: tuple[Column, ...], what: str) -> tuple[dict[str, Any], .
     return tuple(msgspec.json.decode(text)["fields"])
 
 
-def columns_of(fields: Iterable[dict[str, Any]], what: str) -> tuple[Column, ...]:
-    """The fields of a Delta schema as columns."""
-    text = msgspec.json.encode({"type": "struct", "fields": list(fields)}).decode()
-    return schema.columns_of(pa.schema(_deltalake(what).Schema.from_json(text).to_arrow()))
+@lru_cache(maxsize=64)
+def columns_of(text: str, what: str) -> tuple[Column, ...]:
+    """A Delta schema, as its metadata has it, as columns."""
+    return schema.columns_of(pa.schema(_deltalake(what).Schema.from_json(text).to_arrow())) if text else ()
 
 
 def _unsigned(kind: pa.DataType) -> pa.DataType | None:

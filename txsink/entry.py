@@ -123,8 +123,8 @@ class Claim(WriterEntry, frozen=True, kw_only=True, tag="claim", forbid_unknown_
 class Prepare(WriterEntry, frozen=True, kw_only=True, tag="prepare", omit_defaults=True, forbid_unknown_fields=True):
     """The sealed content of one epoch. `claims`: this entry is the run's claim as well.
 
-    `uploads`, on stores that cannot move files: one for each of `files`. `base`, of an overwrite in a Delta table: the
-    version of Delta's log whose files it replaces.
+    `uploads`, on stores that cannot move files: one for each of `files`. `base`: where the Delta table was when it was
+    prepared, if there was one.
     """
 
     epoch: Count

@@ -21,6 +21,7 @@ Grammar, relative to the table root T:
 and relative to the staging root S (by default the hidden sibling `<parent>/.<name>.txsink`):
 
     staged     = writer "/" run "/" ( data | guest )         writer and run escaped as one name
+    scratch    = "checkpoint-" id "/_delta_log/" any         where a checkpoint of Delta's log is made
     guest      = "guest-" epoch "-" id "/" any               where another program writes, until its files are adopted
 
 A store that cannot move files stages a pending upload to the final name. Its id begins with the tags of the writer
@@ -44,6 +45,7 @@ SEGMENT_DIRECTORY = "_txsink/files"
 REMOVED_DIRECTORY = "_txsink/removed"
 MARK_DIRECTORY = "_txsink/staged"
 DELTA_DIRECTORY = "_delta_log"
+SCRATCH_PREFIX = "checkpoint-"
 DELTA_POINTER_PATH = f"{DELTA_DIRECTORY}/_last_checkpoint"
 HEAD_PATH = "_txsink/head"
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from txsink import layout
+from txsink import layout, stats
 from txsink.entry import DataFile, Upload
 from txsink.errors import InvalidRequestError
 from txsink.store import Output, Store
@@ -98,8 +98,11 @@ class Identity(NamedTuple):
 class ParquetOutput:
     """A Parquet file being written, one row group at a time."""
 
-    def __init__(self, output: Output, path: str, first: pa.Table, options: StageOptions) -> None:
+    def __init__(
+        self, output: Output, path: str, first: pa.Table, options: StageOptions, *, has_stats: bool = False
+    ) -> None:
         self._output = output
+        self._has_stats = has_stats
         self._tap: Any = _Tap(output)  # the stubs know no file but Python's
         compression: Any = options.compression
         self._path = path
@@ -132,8 +135,10 @@ class ParquetOutput:
         self._writer.close()
         # ORDER: bytes durable before the record exists, else a prepare entry names a torn file (I3).
         self.upload = self._output.seal()
-        digest = hashlib.sha256(end[-_footer_bytes(end) :]).hexdigest()
-        return DataFile(self._path, self.bytes, digest, self.rows, layout.parse_partitions(self._path))
+        region = bytes(end[-_footer_bytes(end) :])
+        told = stats.of_region(region) if self._has_stats else ""
+        digest = hashlib.sha256(region).hexdigest()
+        return DataFile(self._path, self.bytes, digest, self.rows, layout.parse_partitions(self._path), told)
 
     def abandon(self) -> None:
         """Write no more: the writer adds a footer when it is collected, and the Output may be closed by then."""

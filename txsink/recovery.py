@@ -8,7 +8,7 @@ Does not promise: to repair damaged files. They are reported (CorruptError) and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import pyarrow.compute as pc
@@ -68,19 +68,19 @@ def recover(log: Log, run: Run, publisher: Publisher, up_to: int | None = None, 
     committed, aborted = [], []
     for pending in log.state.pending_of(run.writer):
         # What began to replace files can only go forward; `on_newer` decides on it below.
+        # What is to be aborted may be published, and what is to be committed dropped, where Delta's log says so.
         if up_to is None or pending.epoch <= up_to or pending.is_publishing:
-            roll_forward(log, run, publisher, pending)
-            committed.append(pending.epoch)
+            is_committed = roll_forward(log, run, publisher, pending)
         else:
-            abort(log, run, pending)
-            aborted.append(pending.epoch)
+            is_committed = not abort(log, run, publisher, pending)
+        (committed if is_committed else aborted).append(pending.epoch)
     finish_aborts(log, run, publisher)
     last = log.state.last_epoch(run.writer)
     if up_to is None or last is None or last <= up_to or on_newer == "skip":
         return Recovered(committed, aborted, None)
     if on_newer == "fail":
         raise _newer(run, up_to, last)
-    roll_forward(log, run, publisher, rewind(log, run, up_to))
+    roll_forward(log, run, publisher, rewind(log, run, publisher, up_to))
     return Recovered(committed, aborted, last)
 
 
@@ -114,8 +114,8 @@ def forget(log: Log, run: Run, publisher: Publisher, epoch: int, own: list[Stage
     known = log.state.writers.get(run.writer)
     if known is not None and known.run != run.run:
         return  # retired, or about to claim: what is left is the sweep's
-    named = {name for item in log.state.pending_of(run.writer) for name in names_of(log.prepare_entry(item.prepared))}
-    publisher.drop([name for name in found if name not in named])
+    named = _named(log, publisher)
+    publisher.drop([name for name in found if not named(name)])
 
 
 def sweep(log: Log, run: Run, publisher: Publisher, names: list[StagedName], *, dry_run: bool = False) -> list[Swept]:
@@ -133,14 +133,14 @@ def sweep(log: Log, run: Run, publisher: Publisher, names: list[StagedName], *, 
     if unclaimed and not dry_run:
         # ORDER: retired before swept, else a run that is merely slow prepares files deleted under it (I10).
         claim(log, run, tuple(sorted(unclaimed)))
-    named = {name for item in log.state.pending for name in names_of(log.prepare_entry(item.prepared))}
+    is_named = _named(log, publisher)
     swept = []
     for name in names:
         fact = facts[name.writer, name.run]
         if fact is LogFact.UNCLAIMED and name.run in unclaimed and name.writer == run.writer:
             fact = LogFact.ORPHAN
         # What a pending transaction names is decided on by recover.
-        swept.append(Swept(name, Action.KEEP if name in named else _swept(log, name, fact)))
+        swept.append(Swept(name, Action.KEEP if is_named(name) else _swept(log, name, fact)))
     if not dry_run:
         publisher.drop([name for name, action in swept if action is Action.DROP_STAGED])
         for writer, named_run in facts:
@@ -219,6 +219,16 @@ def _expire_below(log: Log, first: int, boundary: int) -> None:
                 log.slots.expire(version)
     # Deletions that a power cut could undo out of their order are over when this returns.
     log.store.settle([f"{log.root}/{layout.entry_path(boundary)}"])
+
+
+def _named(log: Log, publisher: Publisher) -> Callable[[StagedName], bool]:
+    """Whether a pending transaction names a staged file; or any that was committed, where it lies under its final name."""
+    pending = {name for item in log.state.pending for name in names_of(log.prepare_entry(item.prepared))}
+    if not publisher.is_in_place:
+        return pending.__contains__
+    added = set(log.facts().filter(pc.field("kind") == "add")["path"].to_pylist())
+    aborting = {name for item in log.state.aborting for name in names_of(log.prepare_entry(item.prepared))}
+    return lambda name: name in pending or name in aborting or name.path in added
 
 
 def _run_fact(log: Log, name: StagedName) -> LogFact:

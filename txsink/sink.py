@@ -18,9 +18,11 @@ from typing import Any, Literal
 import msgspec
 
 from txsink import layout, recovery, transaction
-from txsink.errors import InvalidRequestError
+from txsink.delta import DeltaLog
+from txsink.delta_state import require_writable
+from txsink.errors import ConflictError, InvalidRequestError
 from txsink.log import Log
-from txsink.publish import open_publisher, staging_root_of
+from txsink.publish import DELTA, PARQUET, Publisher, publisher_of, staging_root_of
 from txsink.slots import Stamps
 from txsink.stage import StageOptions
 from txsink.store import AnyPath, StorageOptions, Store, open_store, uri_of
@@ -36,7 +38,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What `open_writer` takes besides the staging options.
 
     `run`: an id of your own that names this process's life; `recover`: False leaves pending epochs to
-    `Sink.recover`; `staging_path`: another place for staged files, on the table's file system.
+    `Sink.recover`; `staging_path`: another place for staged files, on the table's file system; `layout`: that of a new
+    table, `delta` on S3 and `parquet` elsewhere unless it is given, or there is a Delta table to write into.
     """
 
     partition_by: tuple[str, ...] | None = None
@@ -45,7 +48,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     storage_options: StorageOptions = msgspec.field(default_factory=StorageOptions)
     run: str | None = None
     recover: bool = True
-    layout: Literal["parquet"] = "parquet"
+    layout: Literal["parquet", "delta"] | None = None
 
 
 def write(path: AnyPath, data: object, *, writer: str, epoch: int, **options: Any) -> Result:
@@ -93,18 +96,14 @@ def open_sink(
     run = chosen.run if chosen.run is not None else parts.new_id()
     for name in (writer, run):
         _require_name(path, name)
-    root = store.resolve(path)
+    log, publisher = _open_table(store, parts, path, chosen, is_followed=store.traits.moves or is_one_shot)
     # Listed here, and not in `sweep`: the log is read in between, and once more there.
-    names = [] if store.traits.moves else open_publisher(store, root, None).left(writer, ())
-    # Where a claim is always made, its append finds out what came after the hint: a request less.
-    log = _open_log(store, parts, root, chosen, is_followed=store.traits.moves or is_one_shot)
-    publisher = open_publisher(store, root, log.state.staging)
-    if store.traits.moves:  # only the log knows where to look
-        names = publisher.left(writer, ())
+    names = publisher.left(writer, ())
+    if store.traits.moves:  # else the claim's append finds out what came after the hint: a request less
         log.refresh()
     opened = log.state
     identity = Run(writer, run, -1 if chosen.run is not None else opened.version)
-    settings = Settings(path, chosen.storage_options, *publisher.place(writer, run), chosen.merge_schema, stage)
+    settings = Settings(path, chosen.storage_options, publisher.place(writer, run), chosen.merge_schema, stage)
     sink = Sink(log, identity, publisher, settings)
     left = [name for name in names if not name.is_of(run)]
     unfinished = [item for item in (*opened.pending, *opened.aborting) if item.writer == writer]
@@ -129,38 +128,55 @@ def open_workplace(path: AnyPath, **options: Any) -> Workplace:
     options["storage_options"] = StorageOptions.of(options.get("storage_options"))
     chosen, stage = _options(uri, options)
     store = open_store(uri, chosen.storage_options)
-    state = _open_log(store, stamps(), store.resolve(uri), chosen).state
+    log, publisher = _open_table(store, stamps(), uri, chosen)
+    state = log.state
     return Workplace(
         uri=uri,
         storage_options=chosen.storage_options,
+        layout=state.layout,
         staging=state.staging,
         partition_columns=state.partition_columns,
-        columns=state.known_columns(),
+        columns=publisher.columns(state),
         merge_schema=chosen.merge_schema,
         options=stage,
         new_id=new_id,
     )
 
 
-def _open_log(store: Store, parts: Stamps, root: str, chosen: Options, *, is_followed: bool = True) -> Log:
+def _open_table(
+    store: Store, parts: Stamps, path: str, chosen: Options, *, is_followed: bool = True
+) -> tuple[Log, Publisher]:
+    root = store.resolve(path)
     log = Log(store, root, parts)
     log.load(is_followed=is_followed)
+    delta = DeltaLog(store, root, parts, path, chosen.storage_options)
     if not log.exists:
-        _create(log, chosen)
-    _require_agreement(log, chosen)
-    return log
+        if chosen.layout != PARQUET:
+            delta.load()
+        _create(log, delta, chosen)
+    elif log.state.layout == DELTA:
+        delta.load()
+    _require_agreement(log, delta, chosen)
+    return log, publisher_of(log, delta if log.state.layout == DELTA else None)
 
 
-def _create(log: Log, chosen: Options) -> None:
-    _require_columns(log.root, chosen.partition_by or ())
-    staging = _staging(log, chosen.staging_path) if log.store.traits.moves else None
-    if not log.store.traits.moves and chosen.staging_path is not None:
+def _create(log: Log, delta: DeltaLog, chosen: Options) -> None:
+    what = f"create {log.root}"
+    default = DELTA if delta.exists or not log.store.traits.moves else PARQUET
+    chosen_layout = chosen.layout or default
+    by = chosen.partition_by
+    if delta.exists:
+        by = delta.state.partition_columns if by is None else by
+        require_writable(delta.state, what)
+    _require_columns(log.root, by or ())
+    if chosen.staging_path is not None and (chosen_layout == DELTA or not log.store.traits.moves):
         raise InvalidRequestError(
-            f"create {log.root}",
-            "staging_path is given, but this store stages files as pending uploads to their final names",
+            what,
+            "staging_path is given, but files of this table are staged under their final names",
             "Leave staging_path out",
         )
-    transaction.create(log, chosen.layout, chosen.partition_by or (), staging)
+    staging = _staging(log, chosen.staging_path) if chosen_layout == PARQUET and log.store.traits.moves else None
+    transaction.create(log, chosen_layout, by or (), staging, delta.state.table_id or log.stamps.new_id())
 
 
 def _staging(log: Log, staging_path: str | None) -> str | None:
@@ -182,8 +198,21 @@ def _staging(log: Log, staging_path: str | None) -> str | None:
     return staging
 
 
-def _require_agreement(log: Log, chosen: Options) -> None:
+def _require_agreement(log: Log, delta: DeltaLog, chosen: Options) -> None:
     """Refuse options that are not those of the table."""
+    if chosen.layout not in {None, log.state.layout}:
+        raise InvalidRequestError(
+            f"open {log.root}",
+            f"its layout is {log.state.layout}, not {chosen.layout}",
+            "Leave layout out, or convert the table with `txsink convert`",
+        )
+    if delta.exists and delta.state.partition_columns != log.state.partition_columns:
+        raise ConflictError(
+            f"open {log.root}",
+            f"its Delta table is partitioned by {list(delta.state.partition_columns)}, its log says"
+            f" {list(log.state.partition_columns)}",
+            "Another program made the Delta table anew: write to another path",
+        )
     found = log.state.partition_columns
     if chosen.partition_by is not None and chosen.partition_by != found:
         raise InvalidRequestError(

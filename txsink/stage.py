@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, cast
 
 import msgspec
 import pyarrow as pa
@@ -27,13 +27,14 @@ import pyarrow.compute as pc
 
 from txsink import layout, schema
 from txsink.entry import Column, Count, DataFile, Upload
-from txsink.errors import InvalidRequestError
+from txsink.errors import InvalidRequestError, UnavailableError
 from txsink.parquet import Identity, ParquetOutput, StageOptions, identity, verify
 from txsink.rows import tables_of
-from txsink.store import Output, Store
+from txsink.store import Output, Store, Uploads
 
-__all__ = ["EpochStager", "Identity", "StageOptions", "StagedFile", "identity", "verify"]
+__all__ = ["EpochStager", "Identity", "Place", "StageOptions", "StagedFile", "identity", "leave_mark", "verify"]
 
+_MARK, _MARK_TRIES = b"files of this run may lie in the table that no entry names\n", 5
 _SMALL_TABLES_MAX = 256
 _BUFFERED_GROUPS = 2  # row groups' bytes in the buffer of a partitioned write
 _BUFFERED_ROWS = 8  # and row groups' rows, for the rows that hold next to no bytes
@@ -75,12 +76,31 @@ class StagedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ) from error
 
 
+class Place(NamedTuple):
+    """Where a run creates its files: the directory, and how their ids begin.
+
+    `mark`, where that is their final place: what has to be there first, so that a later run finds what is left.
+    """
+
+    directory: str
+    id_prefix: str = ""
+    mark: str = ""
+
+
 class _Group(NamedTuple):
     """The rows of one partition within a sorted table."""
 
     values: tuple[str | None, ...]
     start: int
     rows: int
+
+
+def leave_mark(store: Store, path: str, token: str) -> None:
+    """Say that a run is about to stage files under their final names."""
+    for _ in range(_MARK_TRIES):
+        if store.put_if_absent(path, _MARK, token) is not None:
+            return
+    raise UnavailableError(f"write {path}", "the store did not say that it is there", "Retry")
 
 
 class EpochStager:
@@ -100,6 +120,7 @@ class EpochStager:
         options: StageOptions,
         new_id: Callable[[], str],
         part: str | None = None,
+        is_in_place: bool = False,
     ) -> None:
         self._what = f"stage epoch {epoch} of {writer!r}"
         for name in (writer, run):
@@ -113,6 +134,7 @@ class EpochStager:
         self._directory = directory
         self._names = (writer, run, epoch)
         self._part = part
+        self._is_in_place = is_in_place
         self._partition_columns = partition_columns
         self._merge_schema = merge_schema
         self._options = options
@@ -330,16 +352,21 @@ class EpochStager:
         name = layout.data_name(self._names[2], self._sequence, self._new_id())
         self._sequence += 1
         path = f"{directory}/{name}" if directory else name
-        output = self._store.create(f"{self._directory}/{path}")
+        output = self._new_output(f"{self._directory}/{path}")
         self._outputs.append(output)
-        return ParquetOutput(output, path, first, self._options)
+        return ParquetOutput(output, path, first, self._options, has_stats=self._is_in_place)
+
+    def _new_output(self, path: str) -> Output:
+        if self._is_in_place and not self._store.traits.moves:
+            return cast("Uploads", self._store).create_object(path)
+        return self._store.create(path)
 
     def _seal(self, directory: str) -> None:
         output = self._open[directory]
         file = output.seal()
         del self._open[directory]
-        # A pending upload has no name to look at.
-        tail = None if output.upload else self._store.tail(f"{self._directory}/{file.path}", 0)
+        # A store that cannot move files has no stamps either.
+        tail = self._store.tail(f"{self._directory}/{file.path}", 0) if self._store.traits.moves else None
         self._sealed.append((file, tail.stamp if tail else "", output.upload))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from txsink.entry import Column
-from txsink.stage import EpochStager, StagedFile, StageOptions
+from txsink.stage import EpochStager, StagedFile, StageOptions, leave_mark
 from txsink.store import StorageOptions, open_store
 
 
@@ -33,6 +33,8 @@ class Stager(msgspec.Struct, frozen=True, kw_only=True):
     options: StageOptions
     new_id: Callable[[], str]
     part: str | None = None
+    is_in_place: bool = False
+    mark: str = ""  # to be left before the first file; empty where somebody has
 
     def __post_init__(self) -> None:
         # Also of a stager that was made by hand. The one thing that carries the options to where they are needed.
@@ -40,8 +42,12 @@ class Stager(msgspec.Struct, frozen=True, kw_only=True):
 
     def stage(self, data: object) -> list[StagedFile]:
         """Write `data` to staged files: all of it, or none."""
+        store = open_store(self.uri, self.storage_options)
+        if self.mark:
+            # ORDER: mark durable before the first file, else a crash leaves a file in the table that no run looks for (I9).
+            leave_mark(store, self.mark, self.new_id())
         stager = EpochStager(
-            open_store(self.uri, self.storage_options),
+            store,
             self.directory,
             writer=self.writer,
             run=self.run,
@@ -52,6 +58,7 @@ class Stager(msgspec.Struct, frozen=True, kw_only=True):
             options=self.options,
             new_id=lambda: f"{self.id_prefix}{self.new_id()}",
             part=self.part,
+            is_in_place=self.is_in_place,
         )
         try:
             stager.write(data)

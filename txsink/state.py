@@ -35,7 +35,7 @@ from txsink.entry import (
 )
 from txsink.errors import CorruptError, InvalidRequestError
 
-REWIND = "rewind"
+APPEND, OVERWRITE, OVERWRITE_PARTITIONS, REWIND = "append", "overwrite", "overwrite-partitions", "rewind"
 
 
 class Pending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

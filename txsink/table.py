@@ -22,7 +22,7 @@ from txsink.audit import Explanation, Problem
 from txsink.entry import Abort, AnyEntry, Claim, Commit, Create, Maintenance, Prepare, Publishing, WriterEntry
 from txsink.errors import CorruptError, InvalidRequestError
 from txsink.log import Log
-from txsink.publish import Publisher, open_publisher
+from txsink.publish import Publisher, publisher_of
 from txsink.segment import Fact
 from txsink.sink import stamps
 from txsink.slots import Stamps
@@ -158,7 +158,7 @@ class Table:
     @property
     def publisher(self) -> Publisher:
         """How the table's transactions become visible."""
-        return open_publisher(self.log.store, self.log.root, self._state.staging)
+        return publisher_of(self.log, self._delta)
 
     def refresh(self) -> Table:
         """Move on to the newest version."""

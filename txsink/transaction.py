@@ -6,7 +6,7 @@ Does not promise: clean-up. Recovery deletes; here nothing is ever deleted.
 
     begin ──stage*──► prepare [prepare] ──► publish [roll_forward] ──► commit [roll_forward]
       │                  │
-      │ forget           │ abort [abort], unless its removals have begun (entry `publishing`)
+      │ forget           │ abort [abort], unless its removals have begun (entry `publishing`), or it is published (Delta)
       ▼                  ▼
     nothing           aborting ──► cleaned [recovery.finish_aborts]
 
@@ -41,11 +41,9 @@ from txsink.errors import ConflictError, CorruptError, FencedError, InvalidReque
 from txsink.log import Log, Slot
 from txsink.publish import Publisher
 from txsink.stage import StagedFile
-from txsink.state import REWIND, Pending, State
+from txsink.state import APPEND, OVERWRITE_PARTITIONS, REWIND, Pending, State
 
 _log = logging.getLogger(__name__)
-
-APPEND, OVERWRITE, OVERWRITE_PARTITIONS = "append", "overwrite", "overwrite-partitions"
 
 
 class Run:
@@ -69,7 +67,9 @@ class Content(NamedTuple):
     merge_schema: bool
 
 
-def create(log: Log, table_layout: str, partition_columns: tuple[str, ...], staging: str | None) -> None:
+def create(
+    log: Log, table_layout: str, partition_columns: tuple[str, ...], staging: str | None, table_id: str
+) -> None:
     """Make the table, unless somebody has."""
 
     def make(state: State, slot: Slot) -> Create | None:
@@ -77,7 +77,7 @@ def create(log: Log, table_layout: str, partition_columns: tuple[str, ...], stag
             return None
         return Create(
             **slot,
-            table_id=log.stamps.new_id(),
+            table_id=table_id,
             layout=table_layout,
             partition_columns=partition_columns,
             staging=staging,
@@ -101,6 +101,13 @@ def claim(log: Log, run: Run, retires: tuple[str, ...] = ()) -> None:
 
 def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
     """Seal the staged files in the log; False when the epoch is committed already."""
+    admission = publisher.admit(
+        run.writer, content.epoch, content.mode, content.columns, [staged.file for staged in content.staged]
+    )
+    if admission.is_committed and not any(one.epoch >= content.epoch for one in log.state.pending_of(run.writer)):
+        log.refresh()
+        standing(log, log.state, run)
+        return False
     for staged in content.staged:
         if problem := publisher.problem(staged):
             log.refresh()
@@ -126,7 +133,7 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
         if _is_prepared(log, state, run, content.epoch, files):
             return None
         columns = schema.merge(
-            state.known_columns(),
+            publisher.columns(state),
             content.columns,
             merge_schema=content.merge_schema,
             what=f"prepare epoch {content.epoch} of {run.writer!r}",
@@ -144,6 +151,7 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
             columns=tuple(one for one in columns if one.name in own and one not in state.columns),
             metadata=content.metadata,
             uploads=uploads,
+            base=admission.base,
         )
 
     log.append(make)
@@ -152,38 +160,50 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
     return last is None or content.epoch > last
 
 
-def commit(log: Log, run: Run, publisher: Publisher, up_to: int) -> list[Prepare]:
-    """Publish and commit every pending epoch <= `up_to` of the writer, in order."""
-    return [
-        roll_forward(log, run, publisher, pending)
-        for pending in log.state.pending_of(run.writer)
-        if pending.epoch <= up_to
-    ]
+def commit(log: Log, run: Run, publisher: Publisher, up_to: int) -> bool:
+    """Publish and commit every pending epoch <= `up_to` of the writer, in order; False when there was none."""
+    waiting = [pending for pending in log.state.pending_of(run.writer) if pending.epoch <= up_to]
+    dropped = [pending for pending in waiting if not roll_forward(log, run, publisher, pending)]
+    if dropped:
+        raise ConflictError(
+            f"commit epoch {dropped[0].epoch} of {run.writer!r}",
+            "another program has committed this epoch of this writer, or aborted it, in Delta's log",
+            "Go on after `last_epoch`: what was written here is dropped",
+            writer=run.writer,
+            epoch=dropped[0].epoch,
+        )
+    return bool(waiting)
 
 
-def roll_forward(log: Log, run: Run, publisher: Publisher, pending: Pending) -> Prepare:
-    """Publish and commit one pending transaction: the commit path and the recovery path are this one."""
+def roll_forward(log: Log, run: Run, publisher: Publisher, pending: Pending) -> bool:
+    """Publish and commit one pending transaction: the commit path and the recovery path are this one.
+
+    False: it could not be published any more, and was aborted (only Delta's log, which others write too, may say so).
+    """
     prepared = log.prepare_entry(pending.prepared)
     try:
-        if prepared.removes:
+        if prepared.removes and publisher.is_stepwise:
             # ORDER: `publishing` entry before the first removal, else the epoch could still be aborted while a
             # stalled run takes away the files it replaces (I8).
             log.append(_resolving(log, run, pending, Publishing))
             publisher.replace(prepared)
-        publisher.publish(prepared)
+        published = publisher.publish(prepared)
     except CorruptError:
         log.refresh()
         standing(log, log.state, run)  # a fenced run finds files moved away: that is no damage
         raise
+    if not published.is_visible:
+        log.append(_resolving(log, run, pending, Abort))
+        return log.commit_of(run.writer, pending.epoch) is not None
     # ORDER: all files published before the commit entry, else a crash leaves a commit without its rows (I6).
-    log.append(_resolving(log, run, pending, Commit))  # COMMIT POINT
+    log.append(_resolving(log, run, pending, Commit, **published.told))  # COMMIT POINT
     last = log.state.last_epoch(run.writer)
     if last is None or last < pending.epoch or (last > pending.epoch and not log.commit_of(run.writer, pending.epoch)):
         raise ConflictError(
             f"commit epoch {pending.epoch} of {run.writer!r}", "it was aborted meanwhile", "Write the epoch again"
         )
     _tell(log, prepared)
-    return prepared
+    return True
 
 
 def _tell(log: Log, prepared: Prepare) -> None:
@@ -203,12 +223,17 @@ def _tell(log: Log, prepared: Prepare) -> None:
         )
 
 
-def abort(log: Log, run: Run, pending: Pending) -> None:
-    """Drop a pending transaction in the log. Its files go afterwards."""
+def abort(log: Log, run: Run, publisher: Publisher, pending: Pending) -> bool:
+    """Drop a pending transaction in the log. Its files go afterwards. False: it is published, and was committed."""
+    # ORDER: publishing made impossible before the abort entry, else a stalled run publishes an epoch that was aborted (I1).
+    if not publisher.forbid(log.prepare_entry(pending.prepared)):
+        roll_forward(log, run, publisher, pending)
+        return False
     log.append(_resolving(log, run, pending, Abort))
+    return True
 
 
-def rewind(log: Log, run: Run, epoch: int) -> Pending:
+def rewind(log: Log, run: Run, publisher: Publisher, epoch: int) -> Pending:
     """Prepare the removal of everything the writer committed after `epoch`."""
 
     def make(state: State, slot: Slot) -> Prepare | None:
@@ -228,6 +253,7 @@ def rewind(log: Log, run: Run, epoch: int) -> Pending:
             removes=tuple(fact.file() for fact in later),
             columns=(),
             metadata=log.prepare_entry(_commit_to_rewind_to(log, run.writer, epoch)).metadata,
+            base=publisher.base(),
         )
 
     log.append(make)
@@ -276,7 +302,7 @@ def hold(state: State, run: Run) -> None:
 
 
 def _resolving(
-    log: Log, run: Run, pending: Pending, kind: type[Publishing | Commit | Abort]
+    log: Log, run: Run, pending: Pending, kind: type[Publishing | Commit | Abort], **more: Any
 ) -> Callable[[State, Slot], AnyEntry | None]:
     def make(state: State, slot: Slot) -> AnyEntry | None:
         _, generation = standing(log, state, run)
@@ -296,6 +322,7 @@ def _resolving(
             generation=generation,
             epoch=pending.epoch,
             prepared=pending.prepared,
+            **more,
         )
 
     return make

@@ -20,7 +20,7 @@ from txsink.entry import Column
 from txsink.errors import InvalidRequestError, OutcomeUnknownError, TxsinkError
 from txsink.log import Log
 from txsink.publish import Publisher, name_of
-from txsink.stage import EpochStager, StagedFile, StageOptions
+from txsink.stage import EpochStager, Place, StagedFile, StageOptions
 from txsink.stager import Stager
 from txsink.state import union
 from txsink.store import StorageOptions
@@ -28,12 +28,11 @@ from txsink.transaction import Content, Run
 
 
 class Settings(NamedTuple):
-    """What an open writer stages with: `directory` and `id_prefix` as its publisher says."""
+    """What an open writer stages with: `place` as its publisher says."""
 
     uri: str
     storage_options: StorageOptions
-    directory: str
-    id_prefix: str
+    place: Place
     merge_schema: bool
     stage: StageOptions
 
@@ -70,6 +69,9 @@ class Owner(Protocol):
     def is_shared(self, txn: Transaction) -> bool:
         """Whether another transaction stages for the same epoch."""
 
+    def about_to_stage(self, *, by_others: bool) -> None:
+        """Make sure that what is staged from here on is found, should it be left."""
+
 
 class Transaction:
     """One epoch of one writer. As a context manager it commits on exit, and aborts on an exception."""
@@ -96,6 +98,7 @@ class Transaction:
             return 0
         self._require("write to", "open")
         if self._stager is None:
+            self._sink.about_to_stage(by_others=False)
             self._stager = new_stager(self._sink, self.epoch)
         return self._stager.write(data)
 
@@ -103,16 +106,18 @@ class Transaction:
         """What a worker stages with; give each part of a counted transaction its own name."""
         sink = self._sink
         state, settings = sink.log.state, sink.settings
+        sink.about_to_stage(by_others=True)
         return Stager(
             uri=settings.uri,
             storage_options=settings.storage_options,
-            directory=settings.directory,
-            id_prefix=settings.id_prefix,
+            directory=settings.place.directory,
+            id_prefix=settings.place.id_prefix,
+            is_in_place=sink.publisher.is_in_place,
             writer=sink.identity.writer,
             run=sink.identity.run,
             epoch=self.epoch,
             partition_columns=state.partition_columns,
-            columns=state.known_columns(),
+            columns=sink.publisher.columns(state),
             merge_schema=settings.merge_schema,
             options=settings.stage,
             new_id=sink.log.stamps.new_id,
@@ -128,8 +133,10 @@ class Transaction:
                 "this store cannot move files",
                 "Stage them through Arrow, with `write` or a stager",
             )
-        guest_id = self._sink.log.stamps.new_id()
-        return Guest(store, self._sink.settings.directory, run.writer, run.run, self.epoch, guest_id)
+        self._sink.about_to_stage(by_others=True)
+        place = self._sink.settings.place
+        guest_id = f"{place.id_prefix}{self._sink.log.stamps.new_id()}"
+        return Guest(store, place, run.writer, run.run, self.epoch, guest_id)
 
     def add(
         self,
@@ -248,7 +255,8 @@ class Transaction:
         """Delete what was staged for the epoch, as far as no entry names it."""
         sink = self._sink
         with sink.lock:
-            own = [name_of(one) for one in self._staged] if sink.is_shared(self) else None
+            is_alone = not sink.is_shared(self) and not sink.publisher.is_in_place  # there, looking lists the table
+            own = None if is_alone else [name_of(one) for one in self._staged]
             recovery.forget(sink.log, sink.identity, sink.publisher, self.epoch, own)
 
     def _require(self, verb: str, outcome: str) -> None:
@@ -278,13 +286,14 @@ def new_stager(owner: Owner, epoch: int) -> EpochStager:
     log, settings = owner.log, owner.settings
     return EpochStager(
         log.store,
-        settings.directory,
+        settings.place.directory,
         writer=owner.identity.writer,
         run=owner.identity.run,
         epoch=epoch,
         partition_columns=log.state.partition_columns,
-        columns=log.state.known_columns(),
+        columns=owner.publisher.columns(log.state),
         merge_schema=settings.merge_schema,
         options=settings.stage,
-        new_id=lambda: f"{settings.id_prefix}{log.stamps.new_id()}",
+        new_id=lambda: f"{settings.place.id_prefix}{log.stamps.new_id()}",
+        is_in_place=owner.publisher.is_in_place,
     )

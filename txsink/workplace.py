@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from txsink.entry import Column
-from txsink.publish import open_publisher
+from txsink.publish import place_of
 from txsink.stage import StageOptions
 from txsink.stager import Stager
 from txsink.store import StorageOptions, open_store
@@ -23,6 +23,7 @@ class Workplace(msgspec.Struct, frozen=True, kw_only=True):
 
     uri: str
     storage_options: StorageOptions
+    layout: str
     staging: str | None
     partition_columns: tuple[str, ...]
     columns: tuple[Column, ...]
@@ -33,12 +34,14 @@ class Workplace(msgspec.Struct, frozen=True, kw_only=True):
     def stager(self, writer: str, run: str, epoch: int) -> Stager:
         """What stages for this epoch."""
         store = open_store(self.uri, self.storage_options)
-        directory, id_prefix = open_publisher(store, store.resolve(self.uri), self.staging).place(writer, run)
+        place = place_of(store, store.resolve(self.uri), self.layout, self.staging, writer, run)
         return Stager(
             uri=self.uri,
             storage_options=self.storage_options,
-            directory=directory,
-            id_prefix=id_prefix,
+            directory=place.directory,
+            id_prefix=place.id_prefix,
+            is_in_place=bool(place.mark),
+            mark=place.mark,
             writer=writer,
             run=run,
             epoch=epoch,

@@ -17,11 +17,12 @@ from typing import Any
 import msgspec
 
 from txsink import recovery, transaction
-from txsink.errors import InvalidRequestError, TxsinkError
+from txsink.errors import ConflictError, InvalidRequestError, TxsinkError
 from txsink.layout import VERSION_MAX
 from txsink.log import Log
 from txsink.publish import Publisher
 from txsink.recovery import Recovered, Swept
+from txsink.stage import leave_mark
 from txsink.transaction import Run
 from txsink.txn import Settings, Transaction
 
@@ -41,6 +42,8 @@ class Sink:
         self.lock = threading.RLock()
         self._open: list[Transaction] = []
         self._is_closed = False
+        self._is_marked = False
+        self._leaves_files = False  # perhaps: staged by others, or dropped, which a store may fail to do
         self.recovered: Recovered | None = None
 
     @property
@@ -56,7 +59,9 @@ class Sink:
     @property
     def last_epoch(self) -> int | None:
         """The newest committed epoch: resume after it."""
-        return self.log.state.last_epoch(self.identity.writer)
+        writer = self.identity.writer
+        known = [one for one in (self.log.state.last_epoch(writer), self.publisher.last_epoch(writer)) if one is not None]
+        return max(known, default=None)
 
     @property
     def last_metadata(self) -> dict[str, Any]:
@@ -109,14 +114,17 @@ class Sink:
             if not done and (last is None or epoch > last):
                 raise InvalidRequestError(what, "no epoch up to it is prepared", "Prepare it first")
             self.log.maintain()
+            self.publisher.upkeep()
 
     def abort(self, epoch: int) -> None:
         """Drop a prepared epoch. One that is not prepared is not there to drop: no failure."""
-        _require_epoch(f"abort epoch {epoch!r} of {self.identity.writer!r}", epoch)
+        what = f"abort epoch {epoch!r} of {self.identity.writer!r}"
+        _require_epoch(what, epoch)
         with self.lock:
             for pending in self.log.state.pending_of(self.identity.writer):
-                if pending.epoch == epoch:
-                    transaction.abort(self.log, self.identity, pending)
+                is_meant = pending.epoch == epoch
+                if is_meant and not transaction.abort(self.log, self.identity, self.publisher, pending):
+                    raise ConflictError(what, "it was published, and is committed now", "Leave it, or overwrite its content")
             recovery.finish_aborts(self.log, self.identity, self.publisher)
 
     def recover(self, up_to: int | None = None, on_newer: str = "fail") -> Recovered:
@@ -144,19 +152,31 @@ class Sink:
             return
         self._is_closed = True
         for txn in list(self._open):
+            self._leaves_files = True
             with suppress(TxsinkError):
                 txn.abort()  # none of them is prepared: those are not kept here
         with suppress(TxsinkError):  # an empty directory is nobody's loss
-            self.publisher.tidy(self.identity.writer, self.identity.run)
+            is_over = self._is_marked and not self._leaves_files
+            act = self.publisher.leave if is_over else self.publisher.tidy
+            act(self.identity.writer, self.identity.run)
 
     def forget(self, txn: Transaction) -> None:
         """Drop a transaction that is prepared or resolved: `close` has nothing to do for it."""
+        self._leaves_files = self._leaves_files or txn.outcome != "prepared"
         if txn in self._open:
             self._open.remove(txn)
 
     def is_shared(self, txn: Transaction) -> bool:
         """Whether another transaction stages for the same epoch, in the same directory."""
         return any(other.epoch == txn.epoch for other in self._open if other is not txn)
+
+    def about_to_stage(self, *, by_others: bool) -> None:
+        """Leave the run's mark, where files are staged under their final names, before the first one is."""
+        self._leaves_files = self._leaves_files or by_others
+        if self.settings.place.mark and not self._is_marked:
+            # ORDER: mark durable before the first file, else a crash leaves a file in the table that no run looks for (I9).
+            leave_mark(self.log.store, self.settings.place.mark, self.log.stamps.new_id())
+        self._is_marked = True
 
     def __enter__(self) -> Sink:
         return self
@@ -172,7 +192,9 @@ class Sink:
 
     def _is_committed(self, what: str, epoch: int) -> bool:
         if not transaction.is_committed(self.log, self.identity.writer, epoch, what):
-            return False
+            elsewhere = self.publisher.last_epoch(self.identity.writer)
+            # What is pending here may be in Delta's log already, and is committed by `commit`.
+            return elsewhere is not None and elsewhere >= epoch and not self.pending
         # ORDER: entries read durable before the answer, else a power cut takes back a commit that another
         # process had not synced yet (I3).
         self.log.settle()

@@ -11,22 +11,66 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable
-from typing import Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from txsink import layout
 from txsink.decision import End
-from txsink.entry import DataFile, Prepare
+from txsink.delta import DeltaLog
+from txsink.entry import Column, DataFile, Prepare
 from txsink.errors import CorruptError
 from txsink.layout import StagedName
-from txsink.stage import StagedFile, identity
+from txsink.log import Log
+from txsink.stage import Place, StagedFile, identity
+from txsink.state import State
 from txsink.store import Store, Uploads
 
 
-class Publisher(Protocol):
-    """One publish strategy."""
+PARQUET, DELTA = "parquet", "delta"
 
-    def place(self, writer: str, run: str) -> tuple[str, str]:
-        """Where a run creates its files: the directory, and how their ids begin."""
+
+class Admission(NamedTuple):
+    """What the table says of an epoch before it is prepared; `base`: where Delta's log is."""
+
+    is_committed: bool = False
+    base: int | None = None
+
+
+class Published(NamedTuple):
+    """Whether a transaction is visible now, or never can be; `delta`: a version of Delta's log that has it."""
+
+    is_visible: bool = True
+    delta: int | None = None
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What the commit entry tells of it."""
+        return {} if self.delta is None else {"delta": self.delta}
+
+
+class Publisher(Protocol):
+    """One publish strategy.
+
+    `is_stepwise`: files go and come one by one, so that a removal that has begun can only go on. `is_in_place`: files
+    are staged under their final names.
+    """
+
+    is_stepwise: bool
+    is_in_place: bool
+
+    def columns(self, state: State) -> tuple[Column, ...]:
+        """The columns that new data has to fit."""
+
+    def last_epoch(self, writer: str) -> int | None:
+        """An epoch of the writer that is committed, by whatever program, as far as the log alone does not tell."""
+
+    def base(self) -> int | None:
+        """Where Delta's log is."""
+
+    def admit(self, writer: str, epoch: int, mode: str, columns: tuple[Column, ...], files: list[DataFile]) -> Admission:
+        """Refuse what the table could not take at publish, when nothing of it is logged yet."""
+
+    def place(self, writer: str, run: str) -> Place:
+        """Where a run creates its files."""
 
     def problem(self, staged: StagedFile) -> str | None:
         """What is wrong with a file that was staged just now; None when it can be prepared."""
@@ -37,8 +81,11 @@ class Publisher(Protocol):
     def ends(self, prepare: Prepare, file: DataFile) -> tuple[End, End]:
         """What lies in staging and what under its name in the table."""
 
-    def publish(self, prepare: Prepare) -> None:
+    def publish(self, prepare: Prepare) -> Published:
         """Make every file of the transaction visible and durable."""
+
+    def forbid(self, prepare: Prepare) -> bool:
+        """Make sure that nobody publishes the transaction from now on; False when it is published already."""
 
     def replace(self, prepare: Prepare) -> None:
         """Take the files the transaction removes out of the readers' sight."""
@@ -54,6 +101,58 @@ class Publisher(Protocol):
 
     def tidy(self, writer: str, run: str) -> None:
         """Remove what is empty once a run's files are gone."""
+
+    def leave(self, writer: str, run: str) -> None:
+        """The same when the run is over, and knows that nothing of it is left staged."""
+
+    def upkeep(self) -> None:
+        """What is due from time to time, off the commit path; never raises."""
+
+
+class LogDecides:
+    """What strategies have in common whose tables only our log decides on."""
+
+    is_stepwise = True
+    is_in_place = False
+
+    def columns(self, state: State) -> tuple[Column, ...]:
+        """Those in the log."""
+        return state.known_columns()
+
+    def last_epoch(self, writer: str) -> int | None:  # noqa: ARG002
+        """The log alone tells."""
+        return None
+
+    def base(self) -> int | None:
+        """There is no Delta log."""
+        return None
+
+    def admit(self, *_: object) -> Admission:
+        """Anything: `prepare` itself looks at what the log says."""
+        return Admission()
+
+    def forbid(self, prepare: Prepare) -> bool:  # noqa: ARG002
+        """Nothing: the abort entry itself forbids it."""
+        return True
+
+    def upkeep(self) -> None:
+        """Nothing."""
+
+
+def place_of(store: Store, root: str, layout_name: str, staging: str | None, writer: str, run: str) -> Place:
+    """Where a run of a table of this layout creates its files."""
+    if layout_name == DELTA:
+        return Place(root, f"{layout.tag(writer)}{layout.tag(run)}", f"{root}/{layout.mark_path(writer, run)}")
+    return open_publisher(store, root, staging).place(writer, run)
+
+
+def publisher_of(log: Log, delta: DeltaLog | None) -> Publisher:
+    """The strategy of a table; `delta`: its Delta log, if it has the Delta layout."""
+    if delta is not None:
+        from txsink.publish.delta import DeltaPublisher  # noqa: PLC0415 -- it imports this module
+
+        return DeltaPublisher(log, delta)
+    return open_publisher(log.store, log.root, log.state.staging)
 
 
 def open_publisher(store: Store, root: str, staging: str | None) -> Publisher:

@@ -16,12 +16,12 @@ from txsink.decision import Action, End, LogFact, decide
 from txsink.entry import DataFile, Prepare, Upload
 from txsink.errors import UnavailableError
 from txsink.layout import StagedName
-from txsink.publish import corrupt, end_of
-from txsink.stage import StagedFile
+from txsink.publish import LogDecides, Published, corrupt, end_of
+from txsink.stage import Place, StagedFile
 from txsink.store import Uploads
 
 
-class MultipartPublisher:
+class MultipartPublisher(LogDecides):
     """Staged files are pending uploads; the ids in their names begin with the tags of writer and run."""
 
     def __init__(self, store: Uploads, table_root: str) -> None:
@@ -29,9 +29,9 @@ class MultipartPublisher:
         self.table_root = table_root
         self._untried: set[str] = set()  # uploads that nobody can have tried to complete
 
-    def place(self, writer: str, run: str) -> tuple[str, str]:
+    def place(self, writer: str, run: str) -> Place:
         """The table itself."""
-        return self.table_root, f"{layout.tag(writer)}{layout.tag(run)}"
+        return Place(self.table_root, f"{layout.tag(writer)}{layout.tag(run)}")
 
     def problem(self, staged: StagedFile) -> str | None:
         """An upload nobody holds. The store has answered every part with its tag, and checks the tags at the end."""
@@ -46,7 +46,7 @@ class MultipartPublisher:
         upload = prepare.uploads[prepare.files.index(file)]
         return self._staged(file, upload), end_of(self.store, self._path(file.path), file)
 
-    def publish(self, prepare: Prepare) -> None:
+    def publish(self, prepare: Prepare) -> Published:
         """Complete every upload. One that cannot be was completed before, or is lost: then look.
 
         Look also where somebody may have tried before: some stores say yes while another is still at it, or when it
@@ -58,6 +58,7 @@ class MultipartPublisher:
             is_made = self.store.complete(self._path(file.path), upload)
             if not (is_made and is_first):
                 self._look(prepare, file, upload, is_made=is_made)
+        return Published()
 
     def replace(self, prepare: Prepare) -> None:
         """Delete the files that are replaced. One that is gone was deleted by somebody before us."""
@@ -89,6 +90,8 @@ class MultipartPublisher:
 
     def tidy(self, writer: str, run: str) -> None:
         """Nothing: there are no directories."""
+
+    leave = tidy
 
     def _look(self, prepare: Prepare, file: DataFile, upload: Upload, *, is_made: bool) -> None:
         target = end_of(self.store, self._path(file.path), file)

@@ -8,27 +8,27 @@ Does not promise: to move between file systems. A table's staging root is chosen
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from txsink import layout
 from txsink.decision import Action, End, LogFact, decide
 from txsink.entry import DataFile, Prepare
 from txsink.layout import StagedName
-from txsink.publish import corrupt, end_of
-from txsink.stage import StagedFile, verify
+from txsink.publish import LogDecides, Published, corrupt, end_of
+from txsink.stage import Place, StagedFile, verify
 from txsink.store import Store
 
 
-class RenamePublisher(NamedTuple):
+class RenamePublisher(LogDecides):
     """Staged files lie in `<staging root>/<writer>/<run>/` under the names they will have in the table."""
 
-    store: Store
-    table_root: str
-    staging_root: str
+    def __init__(self, store: Store, table_root: str, staging_root: str) -> None:
+        self.store = store
+        self.table_root = table_root
+        self.staging_root = staging_root
 
-    def place(self, writer: str, run: str) -> tuple[str, str]:
+    def place(self, writer: str, run: str) -> Place:
         """The run's own directory."""
-        return f"{self.staging_root}/{layout.run_directory(writer, run)}", ""
+        return Place(f"{self.staging_root}/{layout.run_directory(writer, run)}")
 
     def problem(self, staged: StagedFile) -> str | None:
         """Another identity than recorded; damage in a page, when the file was touched since."""
@@ -44,7 +44,7 @@ class RenamePublisher(NamedTuple):
         staged, target = self._staged(prepare, file), f"{self.table_root}/{file.path}"
         return end_of(self.store, staged, file), end_of(self.store, target, file)
 
-    def publish(self, prepare: Prepare) -> None:
+    def publish(self, prepare: Prepare) -> Published:
         """Move what is not there yet; find out what a crash or another run has moved."""
         moves, published = [], []
         for file in prepare.files:
@@ -69,7 +69,8 @@ class RenamePublisher(NamedTuple):
         for source, _ in [*published, *undone]:
             self.store.delete(source)
         # Up to the run's directory, which its next epoch needs again.
-        self._prune(prepare, self.place(prepare.writer, prepare.run)[0])
+        self._prune(prepare, self.place(prepare.writer, prepare.run).directory)
+        return Published()
 
     def replace(self, prepare: Prepare) -> None:
         """Move replaced files to where no reader looks. One that is gone was removed by somebody before us."""
@@ -105,7 +106,7 @@ class RenamePublisher(NamedTuple):
         """Delete the files and the directories they leave empty, up to the run's."""
         parents = []
         for name in names:
-            root = self.place(name.writer, name.run)[0]
+            root = self.place(name.writer, name.run).directory
             self.store.delete(f"{root}/{name.path}")
             parents.append((f"{root}/{name.path}".rpartition("/")[0], root))
         for directory, root in dict.fromkeys(parents):
@@ -113,10 +114,12 @@ class RenamePublisher(NamedTuple):
 
     def tidy(self, writer: str, run: str) -> None:
         """The run's directory. Not the writer's: who finds it there trusts that its name is durable."""
-        self.store.prune(self.place(writer, run)[0], f"{self.staging_root}/{layout.writer_directory(writer)}")
+        self.store.prune(self.place(writer, run).directory, f"{self.staging_root}/{layout.writer_directory(writer)}")
+
+    leave = tidy
 
     def _path(self, writer: str, run: str, file: DataFile) -> str:
-        return f"{self.place(writer, run)[0]}/{file.path}"
+        return f"{self.place(writer, run).directory}/{file.path}"
 
     def _staged(self, prepare: Prepare, file: DataFile) -> str:
         return self._path(prepare.writer, prepare.run, file)

@@ -159,6 +159,9 @@ class HdfsStore:
             raise InternalError(what, "the name is taken", "Report it: names are random") from error
         return _HdfsOutput(self, self._calls, line, path, writer)
 
+    def sync(self, path: str) -> None:
+        """Nothing: what another program closed is on its DataNodes, synced with dfs.datanode.synconclose."""
+
     def settle(self, paths: Paths) -> None:
         """Nothing: the NameNode synced its edit log before it answered."""
 

@@ -138,6 +138,9 @@ class FaultyStore:
     def adopt(self, path: str, staged: str) -> None:
         self.call("adopt", staged, lambda: self._store.adopt(path, staged))
 
+    def sync(self, path: str) -> None:
+        self.call("sync", path, lambda: self._store.sync(path))
+
     def settle(self, paths: Paths) -> None:
         self.call("settle", " ".join(paths), lambda: self._store.settle(paths))
 
@@ -155,6 +158,10 @@ class FaultyStore:
         return self.call("same_place", path, lambda: self._store.same_place(path, other))
 
     # -- the verbs of `Uploads` -------------------------------------------------------------------------
+
+    def create_object(self, path: str) -> Output:
+        made = self.call("create_object", path, lambda: cast("Uploads", self._store).create_object(path))
+        return _FaultyOutput(self, path, made)
 
     def complete(self, path: str, upload: Upload) -> bool:
         return self.call("complete", path, lambda: cast("Uploads", self._store).complete(path, upload))

@@ -99,6 +99,8 @@ class ObjectStore:
     def adopt(self, path: str, staged: str) -> None:
         raise InternalError("adopt", "an object has one name", "Report it")
 
+    def sync(self, path: str) -> None: ...
+
     def settle(self, paths: Paths) -> None: ...
 
     def move(self, moves: Moves) -> Moves:
@@ -112,6 +114,9 @@ class ObjectStore:
 
     def same_place(self, path: str, other: str) -> bool:
         return True
+
+    def create_object(self, path: str) -> Output:
+        return _WholeObject(self.bucket, path)
 
     def complete(self, path: str, upload: Upload) -> bool:
         parts = self.bucket.pending.get((path, upload.id))
@@ -167,3 +172,31 @@ class _ObjectOutput:
         self.closed = True
         self._bucket.change()
         self._bucket.pending.pop((self._path, self._id), None)
+
+
+class _WholeObject:
+    """An object that is there once it is sealed."""
+
+    def __init__(self, bucket: Objects, path: str) -> None:
+        self._bucket, self._path = bucket, path
+        self._data = b""
+        self._is_made = False
+        self.closed = False
+
+    def write(self, data: bytes, /) -> int:
+        self._data += data
+        return len(data)
+
+    def flush(self) -> None: ...
+
+    def seal(self) -> None:
+        self.closed = True
+        self._bucket.change()
+        self._bucket.objects[self._path] = self._data
+        self._is_made = True
+
+    def discard(self) -> None:
+        self.closed = True
+        if self._is_made:
+            self._bucket.change()
+            self._bucket.objects.pop(self._path, None)

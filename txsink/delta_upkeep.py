@@ -1,0 +1,116 @@
+"""Checkpoints and clean-up of Delta's log, off the commit path.
+
+Promises: nothing waits for it but `finish`; whatever happens to it, the table stays readable at every moment, power cuts
+included: on a store that moves files, deltalake makes a checkpoint in a scratch directory beside the table, and it is
+moved in whole and synced before anything points to it.
+Relies on: `deltalake` for the content of a checkpoint and for which commits have expired.
+Does not promise: a checkpoint at a certain version. It all saves time, and can be made again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from txsink import layout
+from txsink.errors import TxsinkError
+
+if TYPE_CHECKING:
+    from txsink.delta import DeltaLog
+
+_log = logging.getLogger(__name__)
+
+EVERY = 100  # commits of this process
+_FILE_BYTES_MAX = 1 << 30
+
+
+def start(delta: DeltaLog) -> None:
+    """Make a checkpoint in a thread of its own, if enough was committed since the last one and none is under way."""
+    if delta.commits < EVERY or (delta.upkeep is not None and delta.upkeep.is_alive()):
+        return
+    delta.commits = 0
+    delta.upkeep = threading.Thread(target=_quietly, args=(delta,), name="txsink-checkpoint")
+    delta.upkeep.start()
+
+
+def finish(delta: DeltaLog) -> None:
+    """Wait for the checkpoint that is under way."""
+    if delta.upkeep is not None:
+        delta.upkeep.join()
+        delta.upkeep = None
+
+
+def checkpoint(delta: DeltaLog) -> int:
+    """Make a checkpoint of the newest version, delete commits that have expired; the version."""
+    table = delta.table()
+    version: int = table.version()
+    if _is_local(delta.uri):
+        _checkpoint_aside(delta, table)
+    else:
+        table.create_checkpoint()
+    if str(table.metadata().configuration.get("delta.enableExpiredLogCleanup")).lower() != "false":
+        table.cleanup_metadata()
+    return version
+
+
+def _quietly(delta: DeltaLog) -> None:
+    try:
+        checkpoint(delta)
+    except Exception as error:  # noqa: BLE001 -- whatever deltalake raises, a checkpoint only saves time
+        _log.warning("no checkpoint of %s was made: %s", delta.root, type(error).__name__)
+
+
+def _is_local(uri: str) -> bool:
+    return "://" not in uri or uri.startswith("file://")
+
+
+def _checkpoint_aside(delta: DeltaLog, table: Any) -> None:
+    store, scratch_root = delta.store, layout.default_staging_root(delta.root)
+    for left in store.list(scratch_root):
+        if left.startswith(layout.SCRATCH_PREFIX):
+            _drop(delta, f"{scratch_root}/{left}", scratch_root)
+    scratch = f"{scratch_root}/{layout.SCRATCH_PREFIX}{delta.stamps.new_id()}"
+    names = _needed(delta, table)
+    for name in names:
+        data = store.read(f"{delta.root}/{layout.DELTA_DIRECTORY}/{name}", _FILE_BYTES_MAX)
+        if data is not None:
+            store.put_hint(f"{scratch}/{layout.DELTA_DIRECTORY}/{name}", data, delta.stamps.new_id())
+    try:
+        type(table)(scratch, table.version()).create_checkpoint()
+        _move_in(delta, scratch, names)
+    finally:
+        for left in store.list(scratch):
+            _drop(delta, f"{scratch}/{left}", scratch_root)
+
+
+def _needed(delta: DeltaLog, table: Any) -> list[str]:
+    """The files of the log that tell all there is up to this version."""
+    pointer = delta.store.read(f"{delta.root}/{layout.DELTA_POINTER_PATH}", _FILE_BYTES_MAX)
+    since = int(msgspec.json.decode(pointer)["version"]) if pointer else 0
+    names = [name for name in delta.store.list(f"{delta.root}/{layout.DELTA_DIRECTORY}") if name[:20].isdecimal()]
+    kept = [name for name in names if since <= int(name[:20]) <= table.version()]
+    return [*kept, *([layout.DELTA_POINTER_PATH.rpartition("/")[2]] if pointer else [])]
+
+
+def _move_in(delta: DeltaLog, scratch: str, names: list[str]) -> None:
+    """Put what is new in the scratch directory into the table: the checkpoint, then what points to it."""
+    store, log = delta.store, f"{delta.root}/{layout.DELTA_DIRECTORY}"
+    made = [name for name in store.list(f"{scratch}/{layout.DELTA_DIRECTORY}") if name not in names]
+    checkpoints = [name for name in made if ".checkpoint." in name]
+    for name in checkpoints:
+        with suppress(TxsinkError):  # another process made the same one meanwhile
+            store.adopt(f"{scratch}/{layout.DELTA_DIRECTORY}/{name}", f"{log}/{name}")
+    # ORDER: checkpoint durable before the pointer to it, else a power cut leaves Delta's readers a torn one (I3).
+    store.settle([f"{log}/{name}" for name in checkpoints])
+    pointer = store.read(f"{scratch}/{layout.DELTA_POINTER_PATH}", _FILE_BYTES_MAX)
+    if checkpoints and pointer is not None:
+        store.replace(f"{delta.root}/{layout.DELTA_POINTER_PATH}", pointer, delta.stamps.new_id())
+
+
+def _drop(delta: DeltaLog, path: str, root: str) -> None:
+    delta.store.delete(path)
+    delta.store.prune(path.rpartition("/")[0], root)

@@ -1,0 +1,397 @@
+"""Publish by one commit of Delta's log: the default on S3, on request anywhere.
+
+Promises: those of `txsink.publish`. A staged file lies under its final name, where only the Delta log says who sees it;
+a transaction becomes visible whole, by one commit that carries two `txn` actions (`docs/design.md`, Delta layout), or
+never: an abort first commits the odd number, behind which no stalled run can publish.
+Relies on: `DeltaLog.commit`, which decides on the newest state and commits exactly onto it.
+Does not promise: to keep VACUUM of another engine, told to keep nothing, from files that are staged or prepared. They are
+looked at before the commit, and what is missing is CorruptError.
+
+    value of ("txsink:" + writer), v being the version of the prepare entry      publish            abort
+    < 2v        nobody has resolved it                                           commit 2v          commit 2v + 1
+    = 2v        published                                                        done               refused
+    = 2v + 1    poisoned                                                         refused            done
+    > 2v + 1    resolved, and our log says how                                   refused            done
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from txsink import delta_state as states
+from txsink import delta_upkeep, layout, schema
+from txsink.delta import DeltaLog, columns_of, fields_of
+from txsink.delta_state import Action, DeltaState
+from txsink.entry import Column, DataFile, Prepare
+from txsink.decision import End
+from txsink.errors import ConflictError, InvalidRequestError
+from txsink.layout import StagedName
+from txsink.log import Log
+from txsink.publish import DELTA, Admission, Published, corrupt, end_of, place_of
+from txsink.stage import Place, StagedFile, verify
+from txsink.state import APPEND, OVERWRITE_PARTITIONS, REWIND, State, union
+
+
+class DeltaPublisher:
+    """Staged files lie under their final names; their ids begin with the tags of writer and run."""
+
+    is_stepwise = False
+    is_in_place = True
+
+    def __init__(self, log: Log, delta: DeltaLog) -> None:
+        self.log = log
+        self.store = log.store
+        self.delta = delta
+        self._fresh: set[str] = set()  # files looked at by this process since they were staged
+
+    def place(self, writer: str, run: str) -> Place:
+        """The table itself, and the mark that leads a later run to what is left."""
+        return place_of(self.store, self.log.root, DELTA, None, writer, run)
+
+    def columns(self, state: State) -> tuple[Column, ...]:
+        """Those of the Delta table, then those that only our log knows yet."""
+        text = self.delta.state.metadata.get("schemaString", "")
+        return union(columns_of(text, f"open {self.log.root}"), state.known_columns())
+
+    def last_epoch(self, writer: str) -> int | None:
+        """What Delta's log has under the writer's name, by whatever program."""
+        return self.delta.state.txn(writer)
+
+    def admit(self, writer: str, epoch: int, mode: str, columns: tuple[Column, ...], files: list[DataFile]) -> Admission:
+        """Whether the Delta table takes the epoch, before anything of it is logged."""
+        what = f"prepare epoch {epoch} of {writer!r}"
+        found = self.delta.refresh()
+        if not self.delta.exists:
+            if files and not fields_of(columns, what):
+                problem = "its rows are the table's first, and no column has a type yet"
+                raise InvalidRequestError(what, problem, "Give a column a type: Delta has no columns without one")
+            return Admission()
+        self._require_ours(what)
+        states.require_writable(found, what)
+        if mode != APPEND:
+            states.require_overwritable(found, what)
+        _new_fields(found, columns, what)
+        _require_values(found, files, what)
+        known = found.txn(writer)
+        is_committed = known is not None and known >= epoch
+        if is_committed:
+            self.delta.settle()
+        return Admission(is_committed, found.version)
+
+    def base(self) -> int | None:
+        """Where the Delta table is, if there is one."""
+        return self.delta.state.version if self.delta.exists else None
+
+    # -- staged files ---------------------------------------------------------------------------------
+
+    def problem(self, staged: StagedFile) -> str | None:
+        """Another identity than recorded; damage in a page, when the file was touched since."""
+        found = verify(self.store, self._path(staged.file.path), staged.file, staged.stamp)
+        if found is None:
+            self._fresh.add(staged.file.path)
+        return found
+
+    def settle(self, staged: Iterable[StagedFile]) -> None:
+        """Sync the names."""
+        self.store.settle([self._path(one.file.path) for one in staged])
+
+    def ends(self, prepare: Prepare, file: DataFile) -> tuple[End, End]:  # noqa: ARG002 -- one file has one name here
+        """The file under the one name it has."""
+        return end_of(self.store, self._path(file.path), file), End.ABSENT
+
+    def left(self, writer: str | None, known: Iterable[str]) -> list[StagedName]:  # noqa: ARG002 -- marks tell writers
+        """What lies under the table with the tags of a run that left a mark; last the marks themselves."""
+        directory = f"{self.log.root}/{layout.MARK_DIRECTORY}"
+        below = f"{layout.writer_directory(writer)}/" if writer is not None else ""
+        found = (layout.parse_mark(f"{below}{path}") for path in self.store.list(f"{directory}/{below}".rstrip("/")))
+        runs = [run for run in found if run is not None]
+        if not runs:
+            return []
+        paths = self.store.list(self.log.root)
+        files = [name for path in paths for run in runs if (name := layout.parse_in_place(path, *run)) is not None]
+        # A mark goes after the files it leads to, and never while its run may stage.
+        return [*files, *(StagedName(*run, layout.VERSION_MAX, layout.mark_path(*run)) for run in runs)]
+
+    def drop(self, names: Iterable[StagedName]) -> None:
+        """Delete the files, and the marks of runs that have none left."""
+        for name in names:
+            self.store.delete(self._path(name.path))
+            self.store.prune(self._path(name.path).rpartition("/")[0], self.log.root)
+
+    def tidy(self, writer: str, run: str) -> None:  # noqa: ARG002
+        """Wait for a checkpoint. Only `drop` and `leave` know that a mark leads nowhere."""
+        delta_upkeep.finish(self.delta)
+
+    def leave(self, writer: str, run: str) -> None:
+        """Delete the run's mark: it leaves nothing behind."""
+        self.tidy(writer, run)
+        self.store.delete(f"{self.log.root}/{layout.mark_path(writer, run)}")
+
+    # -- publish and abort ----------------------------------------------------------------------------
+
+    def publish(self, prepare: Prepare) -> Published:
+        """Make the Delta commit, unless it is made, or can never be."""
+        if not self._needs_commit(prepare):
+            return Published(is_visible=True)
+        what = f"publish epoch {prepare.epoch} of {prepare.writer!r}"
+        outcome: list[bool] = []
+
+        def make(found: DeltaState) -> list[Action] | None:
+            outcome[:] = [True]
+            resolved = found.txn(_app_id(prepare))
+            if resolved is not None and resolved >= _published(prepare):
+                outcome[:] = [resolved == _published(prepare)]
+                return None
+            epoch = found.txn(prepare.writer)
+            if prepare.mode != REWIND and epoch is not None and epoch >= prepare.epoch:
+                outcome[:] = [False]  # somebody else has committed the epoch: ours must never follow
+                return [_txn(_app_id(prepare), _published(prepare) + 1)]
+            return self._actions(found, prepare, what)
+
+        version = self.delta.commit(make, _info("WRITE", prepare), what)
+        return Published(outcome[0], self.delta.state.version if version is None else version)
+
+    def forbid(self, prepare: Prepare) -> bool:
+        """Make the commit behind which nobody can publish the transaction; False when it is published."""
+        if not self._needs_commit(prepare):
+            return True
+        what = f"abort epoch {prepare.epoch} of {prepare.writer!r}"
+        outcome: list[bool] = []
+
+        def make(found: DeltaState) -> list[Action] | None:
+            resolved = found.txn(_app_id(prepare))
+            outcome[:] = [resolved != _published(prepare)]
+            if resolved is not None and resolved >= _published(prepare):
+                return None
+            return [*self._begun(found, prepare, what), _txn(_app_id(prepare), _published(prepare) + 1)]
+
+        self.delta.commit(make, _info("ABORT", prepare), what)
+        return outcome[0]
+
+    def replace(self, prepare: Prepare) -> None:
+        """Nothing: what is replaced goes by the commit that publishes."""
+
+    def withdraw(self, prepare: Prepare) -> None:
+        """Delete the files, which no commit can name any more."""
+        paths = [self._path(file.path) for file in prepare.files]
+        for path in paths:
+            self.store.delete(path)
+        # ORDER: names durably gone before the `cleaned` entry, else a power cut brings files back that nobody
+        # looks for any more (I9).
+        self.store.settle(paths)
+        for directory in {path.rpartition("/")[0] for path in paths}:
+            self.store.prune(directory, self.log.root)
+
+    def upkeep(self) -> None:
+        """A checkpoint of Delta's log, when one is due."""
+        delta_upkeep.start(self.delta)
+
+    # -- pieces ---------------------------------------------------------------------------------------
+
+    def _path(self, path: str) -> str:
+        return f"{self.log.root}/{path}"
+
+    def _columns(self, prepare: Prepare) -> tuple[Column, ...]:
+        return union(self.log.state.columns, prepare.columns)
+
+    def _needs_commit(self, prepare: Prepare) -> bool:
+        """Not in a table without columns: Delta has no such table. The same answer, whoever asks, and whenever."""
+        return prepare.base is not None or bool(prepare.files) or bool(fields_of(prepare.columns, "publish"))
+
+    def _require_ours(self, what: str) -> None:
+        if self.delta.state.table_id != self.log.state.table_id:
+            raise InvalidRequestError(
+                what,
+                f"the Delta table there has the id {self.delta.state.table_id}, the log is of {self.log.state.table_id}",
+                "Somebody made another table in its place: remove _txsink, or put the former table back",
+            )
+
+    def _actions(self, found: DeltaState, prepare: Prepare, what: str) -> list[Action]:
+        """The commit that makes the transaction visible."""
+        for file in prepare.files:
+            # Once for each process: what it saw whole just now, it does not ask for again.
+            if file.path not in self._fresh and (end := end_of(self.store, self._path(file.path), file)) is not End.SAME:
+                raise corrupt(prepare, file, end, End.ABSENT)
+            self._fresh.add(file.path)
+        actions = self._begun(found, prepare, what)
+        actions += [_txn(prepare.writer, prepare.epoch), _txn(_app_id(prepare), _published(prepare))]
+        doomed = self._doomed(found, prepare, what)
+        actions += [_remove(self.delta.files()[path], prepare) for path in sorted(doomed)]
+        zoned = {
+            field.name
+            for field in schema.schema_of(self._columns(prepare))
+            if field.type == schema.ZONED and field.name in self.log.state.partition_columns
+        }
+        actions += [_add(file, prepare, zoned) for file in prepare.files]
+        self._fresh.difference_update(file.path for file in prepare.files)
+        return actions
+
+    def _begun(self, found: DeltaState, prepare: Prepare, what: str) -> list[Action]:
+        """Protocol and metadata, where this commit is the first, or brings columns."""
+        if found.version >= 0:
+            self._require_ours(what)
+            states.require_writable(found, what)
+        columns = self._columns(prepare)
+        new = _new_fields(found, columns if found.version < 0 else prepare.columns, what)
+        protocol = states.protocol_for(found, new)
+        metadata = _metadata(found, new, self.log, prepare) if new else None
+        return [action for action in (protocol, metadata) if action is not None]
+
+    def _doomed(self, found: DeltaState, prepare: Prepare, what: str) -> set[str]:
+        """The paths, as Delta spells them, of the files this transaction takes away."""
+        if prepare.mode == APPEND:
+            return set()
+        own = {states.encoded_path(file.path) for file in prepare.removes}
+        if prepare.mode == REWIND:
+            if lost := own - set(self.delta.files()):
+                raise ConflictError(
+                    what,
+                    f"{sorted(lost)[0]} is not in the Delta table any more: another program rewrote or removed it",
+                    "Abort the rewind, and write the former content again",
+                )
+            return own
+        states.require_overwritable(found, what)
+        base = -1 if prepare.base is None else prepare.base
+        doomed = set(self.delta.files()) if base == found.version else set()
+        if base != found.version:
+            doomed = self.delta.files_at(base) if base >= 0 else set()
+            for version, actions in self.delta.between(base + 1, found.version):
+                doomed = states.followed(doomed, own, actions, version, what)
+        if prepare.mode == OVERWRITE_PARTITIONS:
+            touched = {tuple(file.partition.items()) for file in prepare.files}
+            known = schema.schema_of(self._columns(prepare))
+            doomed = {path for path in doomed if _partition(self.delta.files()[path], known, prepare) in touched}
+        return doomed
+
+
+# -- the actions --------------------------------------------------------------------------------------
+
+
+def _app_id(prepare: Prepare) -> str:
+    return f"txsink:{prepare.writer}"
+
+
+def _published(prepare: Prepare) -> int:
+    return 2 * prepare.version
+
+
+def _txn(app_id: str, version: int) -> Action:
+    return {"txn": {"appId": app_id, "version": version}}  # without a time, which readers could forget it by
+
+
+def _info(operation: str, prepare: Prepare) -> Action:
+    info: dict[str, Any] = {
+        "operation": operation,
+        "operationParameters": {"mode": prepare.mode, "writer": prepare.writer, "epoch": str(prepare.epoch)},
+        "engineInfo": "txsink",
+        "isBlindAppend": prepare.mode == APPEND,
+    }
+    if prepare.metadata:
+        info["userMetadata"] = msgspec.json.encode(prepare.metadata).decode()
+    return {"commitInfo": info}
+
+
+def _add(file: DataFile, prepare: Prepare, zoned: set[str]) -> Action:
+    values = {name: _zoned(text) if name in zoned else text for name, text in file.partition.items()}
+    return {
+        "add": {
+            "path": states.encoded_path(file.path),
+            "partitionValues": values,
+            "size": file.bytes,
+            "modificationTime": prepare.time_ms,
+            "dataChange": True,
+            "stats": file.stats or None,
+        }
+    }
+
+
+def _zoned(text: str | None) -> str | None:
+    """A time in UTC in the one form that no reader takes for local time."""
+    if text is None:
+        return None
+    moment = text if " " in text else f"{text} 00:00:00"
+    return f"{moment.replace(' ', 'T')}{'' if '.' in moment else '.000000'}Z"
+
+
+def _remove(file: dict[str, Any], prepare: Prepare) -> Action:
+    body = {"path": file["path"], "deletionTimestamp": prepare.time_ms, "dataChange": True}
+    if "partitionValues" in file:
+        body |= {"extendedFileMetadata": True, "partitionValues": file["partitionValues"], "size": file["size"]}
+    if file.get("deletionVector") is not None:
+        body["deletionVector"] = file["deletionVector"]
+    return {"remove": body}
+
+
+def _metadata(found: DeltaState, new: list[dict[str, Any]], log: Log, prepare: Prepare) -> Action:
+    text = msgspec.json.encode({"type": "struct", "fields": [*found.fields, *new]}).decode()
+    if found.version >= 0:
+        return {"metaData": {**found.metadata, "schemaString": text}}
+    return {
+        "metaData": {
+            "id": log.state.table_id,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": text,
+            "partitionColumns": list(log.state.partition_columns),
+            "configuration": {},
+            "createdTime": prepare.time_ms,
+        }
+    }
+
+
+def _new_fields(found: DeltaState, columns: tuple[Column, ...], what: str) -> list[dict[str, Any]]:
+    """The fields of `columns` that the Delta table does not have; a field of another type is refused."""
+    there = {field["name"].lower(): field for field in found.fields}
+    new = []
+    for field in fields_of(columns, what):
+        known = there.get(field["name"].lower())
+        if known is None:
+            new.append(field)
+        elif known["name"] != field["name"] or _kind(known["type"]) != _kind(field["type"]):
+            raise ConflictError(
+                what,
+                f"the Delta table has a column {known['name']!r} of type {known['type']}, the data has {field['name']!r}"
+                f" of type {field['type']}",
+                "Write the column as the table has it",
+                column=field["name"],
+            )
+    return new
+
+
+def _kind(kind: Any) -> Any:
+    """A type without what it says of nulls and the metadata of its parts."""
+    if not isinstance(kind, dict):
+        return kind
+    if "fields" in kind:
+        return [(part["name"], _kind(part["type"])) for part in kind["fields"]]
+    return {name: _kind(kind[name]) for name in ("type", "elementType", "keyType", "valueType") if name in kind}
+
+
+def _require_values(found: DeltaState, files: list[DataFile], what: str) -> None:
+    """Refuse nulls, or missing columns, where the Delta table allows none."""
+    required = [field["name"] for field in found.fields if not field.get("nullable", True)]
+    for file in files if required else ():
+        counts = msgspec.json.decode(file.stats or "{}").get("nullCount", {})
+        for name in required:
+            nulls = counts.get(name, file.rows) if name not in file.partition else file.partition[name] is None
+            if nulls:
+                raise InvalidRequestError(
+                    what, f"column {name!r} of the Delta table takes no nulls, and {file.path} may have some", "Fill them"
+                )
+
+
+def _partition(file: dict[str, Any], known: Any, prepare: Prepare) -> tuple[tuple[str, str | None], ...]:
+    """The partition of a file of the Delta log in our spelling; typed on the way, because spellings differ."""
+    if "texts" in file:
+        return tuple(file["texts"].items())
+    found = []
+    for name in prepare.files[0].partition if prepare.files else ():
+        text = file["partitionValues"].get(name) or None
+        kind = known.field(name).type
+        if text is not None and kind == schema.ZONED:
+            text = text.replace("T", " ").removesuffix("Z")
+        values = schema.partition_values([text], kind)
+        found.append((name, schema.partition_text(values, name)[0]))
+    return tuple(found)
