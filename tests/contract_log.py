@@ -57,7 +57,7 @@ class Ground:
         found = Log(store or self.store, self.root, self.stamps)
         found.load()
         if not found.exists:
-            transaction.create(found, "parquet", (), None)
+            transaction.create(found, "parquet", (), None, "a table")
         return found
 
     def sink(self, store: Store | None = None, writer: str = "w", **options: Any) -> Sink:
@@ -315,7 +315,7 @@ class LogContract:
         fields = {name: getattr(prepare, name) for name in Prepare.__struct_fields__}
         half = Prepare(**{**fields, "files": prepare.files[:1], "uploads": prepare.uploads[:1]})
         sink.publisher.publish(half)
-        transaction.abort(sink.log, sink.identity, item)
+        transaction.abort(sink.log, sink.identity, sink.publisher, item)
         with ground.sink() as again:
             write(again, 1)
         assert ground.rows() == [1]

@@ -199,7 +199,7 @@ class PublishContract:
 def staged(site: Site, epoch: int, *parts: list[int], partition: tuple[str, ...] = ()) -> Prepare:
     """One staged file for each list of ids, and the entry that would seal them."""
     ids = itertools.count(1)
-    directory, prefix = site.publisher.place("w", "r")
+    directory, prefix, _ = site.publisher.place("w", "r")
     records = []
     for part in parts:
         stager = EpochStager(

@@ -16,7 +16,7 @@ def opened(place: Place, store: Store | None = None) -> Log:
     found = Log(store or LocalStore(), str(place.path), place.stamps)
     found.load()
     if not found.exists:
-        transaction.create(found, "parquet", (), None)
+        transaction.create(found, "parquet", (), None, "a table")
     return found
 
 

@@ -118,6 +118,6 @@ def test_the_columns_of_an_epoch_without_rows_are_known(place: Place) -> None:
 
 
 def test_a_store_that_cannot_move_files_refuses_guests(place: Place) -> None:
-    sink = open_sink(ObjectStore(Objects()), place.stamps, "/bucket/t", "w", {})
+    sink = open_sink(ObjectStore(Objects()), place.stamps, "/bucket/t", "w", {"layout": "parquet"})
     with pytest.raises(InvalidRequestError, match="this store cannot move files"):
         sink.begin(0).guest()

@@ -48,7 +48,7 @@ def test_a_sound_table_has_no_problems_in_any_state(place: Place) -> None:
         assert found(place, deep=True) == []
         begin_publish(sink, prepare)
         sink.publisher.replace(prepare)
-        transaction.abort(other.log, other.identity, other.log.refresh().pending_of("b")[0])
+        transaction.abort(other.log, other.identity, other.publisher, other.log.refresh().pending_of("b")[0])
         assert found(place, deep=True) == []
         sink.publisher.publish(prepare)
         assert found(place, deep=True) == []
@@ -290,7 +290,7 @@ def test_a_skipped_epoch_an_unknown_one_and_an_unknown_writer_are_told_apart(pla
 def test_an_aborted_epoch_is_explained_until_it_is_written_again(place: Place) -> None:
     with place.sink() as sink:
         prepared(sink, 1, {"id": [1]})
-        transaction.abort(sink.log, sink.identity, sink.log.state.pending[0])
+        transaction.abort(sink.log, sink.identity, sink.publisher, sink.log.state.pending[0])
         aborted = "It was prepared at version 2 and aborted at version 3"
         assert outcome(place, 1) == (
             "aborted",
@@ -329,7 +329,7 @@ def test_a_rewind_is_told_in_the_epochs_it_takes_back(place: Place) -> None:
         for epoch in range(4):
             prepared(sink, epoch, {"id": [epoch]})
             sink.commit(epoch)
-        pending = transaction.rewind(sink.log, sink.identity, 1)
+        pending = transaction.rewind(sink.log, sink.identity, sink.publisher, 1)
         assert outcome(place, 3)[1].endswith("; a rewind to epoch 1, which takes it back, is pending.")
         assert outcome(place, 1)[1] == "It was committed at version 5, 1 files with 1 rows."
         transaction.roll_forward(sink.log, sink.identity, sink.publisher, pending)

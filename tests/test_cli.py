@@ -79,7 +79,7 @@ class Crowd:
         place.sink("left", recover=False)
         half = place.sink("half")
         prepared(half, 1, {"id": [6], "p": ["a"]})
-        transaction.abort(half.log, half.identity, half.log.state.pending_of("half")[0])
+        transaction.abort(half.log, half.identity, half.publisher, half.log.state.pending_of("half")[0])
         self.waiting = place.sink("waiting")
         prepared(self.waiting, 1, {"id": [7], "p": ["a"]})
         zombie, self.live = place.sink("crowded"), place.sink("crowded")

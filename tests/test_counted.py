@@ -53,6 +53,8 @@ class CountingSystem(ModuleType):
 class Bench:
     """A table on disk, every store call and sync of which is counted."""
 
+    layout = "parquet"
+
     def __init__(self, root: Path) -> None:
         self.root = root / "table"
         self.system = CountingSystem()
@@ -61,8 +63,8 @@ class Bench:
         clock = count(1_700_000_000_000)
         self._stamps = Stamps(now_ms=lambda: next(clock), new_id=lambda: next(self._ids), pause=lambda _: None)
 
-    def open(self, **options: int) -> Sink:
-        return open_sink(self.store, self._stamps, str(self.root), "w", dict(options))
+    def open(self, **options: Any) -> Sink:
+        return open_sink(self.store, self._stamps, str(self.root), "w", {"layout": self.layout, **options})
 
     def grow(self, epochs: int) -> None:
         """Commit empty epochs up to that number."""
@@ -309,7 +311,7 @@ def test_opening_a_writer_in_a_bucket_takes_five_requests_at_any_age(bucket: Cou
         calls = bucket.calls_of(lambda: bucket.open().close())
         # Resolving a path and settling what is durable already are no requests.
         assert [verb for verb, _ in calls if verb not in {"resolve", "settle"}] == [
-            *("uploads", "read", "tail"),
+            *("read", "tail", "uploads"),
             *("put_if_absent", "put_hint"),
         ]
 

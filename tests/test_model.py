@@ -462,7 +462,7 @@ def test_two_stalled_creators_of_a_table_that_has_expired_entries_join_it() -> N
         write(living, epoch, epoch)
     recovery.expire(living.log, living.log.state.version)
     for found in stalled:
-        transaction.create(found, "parquet", (), None)
+        transaction.create(found, "parquet", (), None, "a table")
         assert found.state.table_id == living.log.state.table_id
     assert site.rows() == list(range(20))
 

@@ -179,8 +179,8 @@ def test_a_rewind_to_an_epoch_that_never_was_is_refused_or_nothing(place: Place,
 
 
 def test_a_rewind_that_crashed_after_its_prepare_is_finished_by_the_next_run(place: Place, four: Sink) -> None:
-    transaction.rewind(four.log, four.identity, 2)
-    again = transaction.rewind(four.log, four.identity, 2)
+    transaction.rewind(four.log, four.identity, four.publisher, 2)
+    again = transaction.rewind(four.log, four.identity, four.publisher, 2)
     assert (again.mode, len(four.log.state.pending)) == ("rewind", 1)
     with place.sink() as sink:
         assert (sink.last_epoch, sink.last_metadata) == (2, {"at": 2})

@@ -152,7 +152,7 @@ def test_an_abort_that_died_before_its_deletions_is_finished_by_the_next_run(pla
     dead.log.store.move(
         [(f"{staging(place.path)}/w/{dead.run}/{entry.files[0].path}", f"{place.path}/{entry.files[0].path}")]
     )
-    transaction.abort(dead.log, dead.identity, pending)
+    transaction.abort(dead.log, dead.identity, dead.publisher, pending)
     assert len(by_directory(place.path)) == 1
     with place.sink() as sink:
         assert sink.log.state.aborting == ()
@@ -163,7 +163,7 @@ def test_a_fenced_run_finishes_no_abort(place: Place) -> None:
     """I10."""
     old = place.sink()
     prepared(old, 1, rows(1))
-    transaction.abort(old.log, old.identity, old.log.state.pending_of("w")[0])
+    transaction.abort(old.log, old.identity, old.publisher, old.log.state.pending_of("w")[0])
     new = place.sink(recover=False)
     old.log.refresh()
     with pytest.raises(FencedError):
@@ -176,7 +176,7 @@ def test_a_fenced_run_finishes_no_abort(place: Place) -> None:
 def test_aborts_that_somebody_cleaned_meanwhile_need_no_second_entry(place: Place) -> None:
     one = place.sink(run="r")
     prepared(one, 1, rows(1))
-    transaction.abort(one.log, one.identity, one.log.state.pending_of("w")[0])
+    transaction.abort(one.log, one.identity, one.publisher, one.log.state.pending_of("w")[0])
     two = place.sink(run="r")
     assert two.log.state.aborting == ()
     recovery.finish_aborts(one.log, one.identity, one.publisher)

@@ -108,7 +108,7 @@ def test_two_processes_that_create_a_table_at_once_share_one(place: Place) -> No
 
 def test_creating_what_somebody_has_created_meanwhile_is_no_failure(place: Place) -> None:
     log = place.sink().log
-    transaction.create(log, "parquet", ("p",), None)
+    transaction.create(log, "parquet", ("p",), None, "a table")
     assert (log.state.partition_columns, log.state.version) == ((), 1)
 
 
@@ -172,7 +172,7 @@ def test_a_run_id_that_was_retired_long_ago_is_fenced_at_any_age(place: Place) -
         ({"zzz": 1}, "Known options: compression, "),
         ({"compression": "zst"}, "did you mean 'zstd'"),
         ({"merge_schema": "yes"}, "merge_schema"),
-        ({"layout": "delta"}, "layout"),
+        ({"layout": "iceberg"}, "layout"),
         ({"run": 3}, "run"),
         ({"storage_options": {"key": 1}}, "the local store takes no storage options"),
     ],
@@ -237,7 +237,7 @@ def test_a_staging_path_of_ones_own_is_kept_with_the_table(place: Place, tmp_pat
     assert len(names(tmp_path / "elsewhere/staged")) == 1
     assert not staging(place.path).exists()
     with place.sink() as sink:
-        assert sink.settings.directory.startswith(str(tmp_path / "elsewhere/staged"))
+        assert sink.settings.place.directory.startswith(str(tmp_path / "elsewhere/staged"))
     with pytest.raises(InvalidRequestError, match="set when it was created"):
         place.sink(staging_path=str(tmp_path / "another"))
     place.sink(staging_path=str(tmp_path / "elsewhere/../elsewhere/staged")).close()

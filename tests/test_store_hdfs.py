@@ -217,7 +217,7 @@ def test_processes_that_append_to_one_log_have_one_winner_a_version(hdfs_cluster
     """F21, I7."""
     log = Log(open_store(hdfs_cluster.uri), root, stamps())
     log.load()
-    transaction.create(log, "parquet", (), None)
+    transaction.create(log, "parquet", (), None, "a table")
     context = multiprocessing.get_context("forkserver")
     barrier = context.Barrier(PROCESSES)
     answers, running = [], []

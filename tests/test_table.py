@@ -21,10 +21,10 @@ import pytest
 from place import Place, begin_publish, prepared, tree
 from txsink import recovery, transaction
 from txsink.errors import CorruptError, InvalidRequestError
+from txsink.state import OVERWRITE
 from txsink.store.local import LocalStore
 from txsink.table import open_table
 from txsink.testing.faults import FaultyStore, delay
-from txsink.transaction import OVERWRITE
 
 
 def ids(table: pa.Table) -> list[int | None]:
@@ -502,7 +502,7 @@ def test_pending_tells_what_waits_and_how_far_it_is(place: Place) -> None:
         prepared(other, 7, {"id": [4]})
         before = place.table()
         begin_publish(sink, prepare)
-        transaction.abort(other.log, other.identity, other.log.refresh().pending_of("b")[0])
+        transaction.abort(other.log, other.identity, other.publisher, other.log.refresh().pending_of("b")[0])
         for table, states in ((before, ["prepared", "prepared"]), (place.table(), ["publishing", "aborting"])):
             first, second = table.pending()
             assert [first.state, second.state] == states

@@ -10,6 +10,7 @@ from seen import by_directory, by_log, names, rows_of, small_blocks, staging
 from txsink import layout, transaction
 from txsink.entry import Prepare
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError, UnavailableError
+from txsink.publish import Published
 from txsink.publish.rename import RenamePublisher
 from txsink.sink import open_sink
 from txsink.store.local import LocalStore
@@ -283,8 +284,8 @@ def test_committing_what_another_object_of_the_run_aborted_is_told(place: Place)
 class NoPublisher(RenamePublisher):
     """Says that it published, as a run does that was stalled just after its publish."""
 
-    def publish(self, prepare: Prepare) -> None:
-        pass
+    def publish(self, prepare: Prepare) -> Published:
+        return Published()
 
 
 # -- errors on the way --------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from txsink import layout, stats
 from txsink.entry import Column, DataFile
 from txsink.errors import CorruptError
 from txsink.parquet import footer_of
-from txsink.stage import Place, StagedFile
+from txsink.place import Place
+from txsink.stage import StagedFile
 from txsink.store import Store
 
 

@@ -10,6 +10,7 @@ Does not promise: to tell an accident from a forgery, nor to judge orphans: they
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
@@ -54,15 +55,22 @@ class Explanation(NamedTuple):
 # -- verify -------------------------------------------------------------------------------------------
 
 
-def verify(log: Log, publisher: Publisher, *, deep: bool = False) -> list[Problem]:
-    """All that is not as it should be. Work that goes on meanwhile is no problem: it is looked at again."""
+def verify(
+    log: Log, publisher: Publisher, *, deep: bool = False, files: Callable[[], list[Fact]] | None = None
+) -> list[Problem]:
+    """All that is not as it should be. Work that goes on meanwhile is no problem: it is looked at again.
+
+    `files`: what lists the table's files, where the log alone does not say which these are.
+    """
     found: list[Problem] = []
     for _ in range(_TRIES):
         try:
             before = log.refresh().version
         except CorruptError:
             return verify_log(log)
-        found = [*_log_problems(log, log.state), *_file_problems(log, deep=deep), *_pending_problems(log, publisher)]
+        named = _named(log) if files is None else files
+        found = [*_log_problems(log, log.state), *_file_problems(log, named, deep=deep)]
+        found += _pending_problems(log, publisher)
         if not found or log.refresh().version == before:
             break
     return found
@@ -180,17 +188,26 @@ def _segment_problems(log: Log, facts: dict[int, list[Fact]]) -> list[Problem]:
     return found
 
 
-def _file_problems(log: Log, *, deep: bool) -> list[Problem]:
-    """Files of the newest version, and those that an older retained one still names (I8), where they are kept."""
-    try:
+def _named(log: Log) -> Callable[[], list[Fact]]:
+    """The files of the newest version, and those that an older retained one still names (I8), where they are kept."""
+
+    def listed() -> list[Fact]:
         named = {fact.path or "": fact for fact in log.live().values()}
         gone = (pc.field("kind") == "remove") & (pc.field("version") > log.state.boundary)
         for fact in segment.rows_of(log.facts().filter(gone)) if log.store.traits.moves else ():
             named.setdefault(fact.path or "", fact)
+        return list(named.values())
+
+    return listed
+
+
+def _file_problems(log: Log, files: Callable[[], list[Fact]], *, deep: bool) -> list[Problem]:
+    try:
+        named = files()
     except CorruptError as error:
         return [Problem(layout.LOG_DIRECTORY, f"the data files were not looked at: {error.attempted}: {error.found}")]
     places = Places(log)
-    problems = ((path, places.problem(fact, deep=deep)) for path, fact in named.items())
+    problems = ((fact.path or "", places.problem(fact, deep=deep)) for fact in named)
     return [Problem(path, f"it {what}") for path, what in problems if what is not None]
 
 

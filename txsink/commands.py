@@ -252,7 +252,7 @@ def _recovery_plan(
                 f"its epochs up to {last} are committed already",
                 "Choose --on-newer skip (keep them) or --on-newer rewind (remove their files)",
             )
-        newer = [one for one in table.files() if one.writer == writer and one.epoch > up_to]
+        newer = [one for one in table.files() if one.writer == writer and (one.epoch or 0) > up_to]
         verb = f"rewind from epoch {last}, removing what later epochs wrote, to"
         content = {"files": len(newer), "rows": sum(one.rows for one in newer)}
         plan.append({"action": verb, "writer": writer, "epoch": up_to, "version": None, **content})

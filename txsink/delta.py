@@ -24,10 +24,11 @@ from txsink import layout, schema
 from txsink.delta_state import Action, DeltaState
 from txsink.entry import ENTRY_BYTES_MAX, Column
 from txsink.errors import CorruptError, InvalidRequestError, TxsinkError, UnavailableError
-from txsink.slots import Stamps, put
+from txsink.slots import Bytes, Stamps, put
 from txsink.store import StorageOptions, Store
 
 COMMIT_TRIES = 100
+ZONED = pa.timestamp("us", "UTC")
 FILES_KEPT = 10_000  # of a table read from its first commit on; larger ones are asked of deltalake when needed
 _POINTER_BYTES_MAX = 1 << 20
 
@@ -63,7 +64,7 @@ class DeltaLog:
             self.refresh()
             if self.exists or not self._has_commits():
                 return self.state
-        self.state = self._state_of(self.table())
+        self.state = _state_of(self.table())
         return self.refresh()
 
     def refresh(self) -> DeltaState:
@@ -96,18 +97,23 @@ class DeltaLog:
 
     def files(self) -> dict[str, dict[str, Any]]:
         """The files of the newest state known, by path."""
-        if self.state.files is None:
-            self.state.files = self._files_of(self.table(self.state.version))
-        return self.state.files
+        return self.files_of(self.state)
 
-    def files_at(self, version: int) -> set[str]:
-        """The paths of the files at an earlier version."""
+    def files_of(self, state: DeltaState) -> dict[str, dict[str, Any]]:
+        """The files of a state, by path."""
+        if state.files is None:
+            state.files = _files_in(self.table(state.version))
+        return state.files
+
+    def at(self, version: int) -> DeltaState:
+        """The table at an earlier version."""
+        pointer = self.store.read(f"{self.root}/{layout.DELTA_POINTER_PATH}", _POINTER_BYTES_MAX)
+        if pointer is not None:
+            return _state_of(self.table(version))
         past = DeltaState(files={})
-        if self.store.tail(self._at(0), 0) is None:
-            return set(self._files_of(self.table(version)))
         for at, actions in self.between(0, version):
             states.fold(past, actions, at)
-        return set(past.files or ())
+        return past
 
     def table(self, version: int | None = None) -> Any:
         """The table as deltalake has it."""
@@ -144,7 +150,8 @@ class DeltaLog:
             write_id = self.stamps.new_id()
             info["commitInfo"] |= {"timestamp": self.stamps.now_ms(), "txnId": write_id}
             whole = [info, *actions]
-            if put(self.store, self.stamps, self._at(base + 1), states.encode(whole), write_id, what):
+            ours = Bytes(states.encode(whole), write_id)
+            if put(self.store, self.stamps.pause, self._at(base + 1), ours, what):  # COMMIT POINT
                 # ORDER: the commit before looked at again before ours counts, else a writer that slept through a
                 # clean-up writes a version that no reader looks at any more (I3).
                 if base < 0 or self.store.tail(self._at(base), 0) is not None:
@@ -175,43 +182,74 @@ class DeltaLog:
         names = self.store.list(f"{self.root}/{layout.DELTA_DIRECTORY}")
         return any(name[:20].isdecimal() for name in names)
 
-    def _state_of(self, table: Any) -> DeltaState:
-        metadata, protocol = table.metadata(), table.protocol()
-        asked: dict[str, Any] = {
-            "minReaderVersion": protocol.min_reader_version,
-            "minWriterVersion": protocol.min_writer_version,
-        }
-        if protocol.reader_features is not None:
-            asked["readerFeatures"] = list(protocol.reader_features)
-        if protocol.writer_features is not None:
-            asked["writerFeatures"] = list(protocol.writer_features)
-        return DeltaState(
-            version=table.version(),
-            protocol=asked,
-            metadata={
-                "id": str(metadata.id),
-                "name": metadata.name,
-                "description": metadata.description,
-                "format": {"provider": "parquet", "options": {}},
-                "schemaString": table.schema().to_json(),
-                "partitionColumns": list(metadata.partition_columns),
-                "createdTime": metadata.created_time,
-                "configuration": dict(metadata.configuration),
-            },
-            txn_of=table.transaction_version,
-        )
 
-    def _files_of(self, table: Any) -> dict[str, dict[str, Any]]:
-        actions = pa.table(table.get_add_actions(flatten=True))
-        columns = [str(name) for name in table.metadata().partition_columns]
-        texts = {
-            name: schema.partition_text(actions.column(f"partition.{name}").combine_chunks(), name) for name in columns
-        }
-        sizes = actions.column("size_bytes").to_pylist()
-        return {
-            path: {"path": path, "size": sizes[at], "texts": {name: texts[name][at] for name in columns}}
-            for at, path in enumerate(actions.column("path").to_pylist())
-        }
+# -- what deltalake says ------------------------------------------------------------------------------
+
+
+def _state_of(table: Any) -> DeltaState:
+    metadata, protocol = table.metadata(), table.protocol()
+    asked: dict[str, Any] = {
+        "minReaderVersion": protocol.min_reader_version,
+        "minWriterVersion": protocol.min_writer_version,
+    }
+    if protocol.reader_features is not None:
+        asked["readerFeatures"] = list(protocol.reader_features)
+    if protocol.writer_features is not None:
+        asked["writerFeatures"] = list(protocol.writer_features)
+    return DeltaState(
+        version=table.version(),
+        protocol=asked,
+        metadata={
+            "id": str(metadata.id),
+            "name": metadata.name,
+            "description": metadata.description,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": table.schema().to_json(),
+            "partitionColumns": list(metadata.partition_columns),
+            "createdTime": metadata.created_time,
+            "configuration": dict(metadata.configuration),
+        },
+        txn_of=table.transaction_version,
+    )
+
+
+def _files_in(table: Any) -> dict[str, dict[str, Any]]:
+    """The table's files as add actions, as far as we need them."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    names = [str(name) for name in table.metadata().partition_columns]
+    values = {name: _spelled(actions.column(f"partition.{name}").combine_chunks(), name) for name in names}
+    found = {}
+    counts = (
+        actions.column("num_records").to_pylist() if "num_records" in actions.column_names else [None] * len(actions)
+    )
+    sizes = actions.column("size_bytes").to_pylist()
+    for at, path in enumerate(actions.column("path").to_pylist()):
+        stats = "" if counts[at] is None else f'{{"numRecords":{counts[at]}}}'
+        texts = {name: values[name][at] for name in names}
+        found[path] = {"path": path, "size": sizes[at], "partitionValues": texts, "stats": stats}
+    return found
+
+
+def _spelled(values: Any, name: str) -> list[str | None]:
+    texts = schema.partition_text(values, name)
+    return [zoned_text(text) for text in texts] if values.type == ZONED else texts
+
+
+def zoned_text(text: str | None) -> str | None:
+    """A partition value that is a time in UTC, in the one form that no reader of Delta takes for local time."""
+    if text is None:
+        return None
+    moment = text if " " in text else f"{text} 00:00:00"
+    return f"{moment.replace(' ', 'T')}{'' if '.' in moment else '.000000'}Z"
+
+
+def plain_text(text: str | None, kind: pa.DataType) -> str | None:
+    """A partition value of Delta's log in our own spelling; typed on the way, because spellings differ."""
+    if not text:
+        return None
+    if kind == ZONED:
+        text = text.replace("T", " ").removesuffix("Z")
+    return schema.partition_text(schema.partition_values([text], kind), "")[0]
 
 
 # -- types --------------------------------------------------------------------------------------------
@@ -248,7 +286,9 @@ def _deltalake(what: str) -> Any:
         import deltalake.exceptions  # noqa: PLC0415
     except ImportError as error:
         advice = "Install it: pip install 'txsink[delta]', or choose layout='parquet'"
-        raise InvalidRequestError(what, "the package deltalake is missing, which the Delta layout needs", advice) from error
+        raise InvalidRequestError(
+            what, "the package deltalake is missing, which the Delta layout needs", advice
+        ) from error
     return deltalake
 
 

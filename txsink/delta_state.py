@@ -85,7 +85,9 @@ class DeltaState(msgspec.Struct):
     @property
     def fields(self) -> list[dict[str, Any]]:
         """The fields of its schema, as Delta spells them."""
-        found: list[dict[str, Any]] = msgspec.json.decode(self.metadata.get("schemaString") or '{"fields":[]}')["fields"]
+        found: list[dict[str, Any]] = msgspec.json.decode(self.metadata.get("schemaString") or '{"fields":[]}')[
+            "fields"
+        ]
         return found
 
 
@@ -143,7 +145,9 @@ def require_writable(state: DeltaState, what: str) -> None:
         asked.add("checkConstraints")
     if state.properties.get("delta.columnMapping.mode", "none") != "none":
         asked.add(_COLUMN_MAPPING)
-    asked |= {name for field in _all_fields(state.fields) for key, name in _IN_FIELDS.items() if key in field["metadata"]}
+    asked |= {
+        name for field in _all_fields(state.fields) for key, name in _IN_FIELDS.items() if key in field["metadata"]
+    }
     if int(state.protocol.get("minWriterVersion", _WRITER)) > _FEATURES_FROM:
         asked.add(f"writer version {state.protocol['minWriterVersion']}")
     if asked:

@@ -1,8 +1,8 @@
 """Checkpoints and clean-up of Delta's log, off the commit path.
 
-Promises: nothing waits for it but `finish`; whatever happens to it, the table stays readable at every moment, power cuts
-included: on a store that moves files, deltalake makes a checkpoint in a scratch directory beside the table, and it is
-moved in whole and synced before anything points to it.
+Promises: nothing waits for it but `finish`; whatever happens to it, the table stays readable at every moment, power
+cuts included: on a local disk deltalake makes a checkpoint in a scratch directory beside the table, and it is moved in
+whole and synced before anything points to it.
 Relies on: `deltalake` for the content of a checkpoint and for which commits have expired.
 Does not promise: a checkpoint at a certain version. It all saves time, and can be made again.
 """

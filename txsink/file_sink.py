@@ -120,6 +120,7 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
             )
         elif self._is_writable(txn):
             if txn.stager is None:
+                self._sink.about_to_stage(by_others=True)  # what is discarded may stay, as what others stage
                 txn.stager = new_stager(self._sink, txn.epoch)
             txn.stager.write(value)
 
@@ -221,7 +222,8 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
 
     def _moved(self, files: list[StagedFile], epoch: int) -> list[StagedFile]:
         """The files under the epoch they came to belong to. What a move missed, `prepare` finds."""
-        if not self._sink.log.store.traits.moves:  # the name keeps the smallest epoch it could belong to
+        if self._sink.publisher.is_in_place or not self._sink.log.store.traits.moves:
+            # The name keeps the smallest epoch it could belong to.
             return [msgspec.structs.replace(one, epoch=epoch) for one in files]
         records, moves = [], []
         for one in files:
@@ -243,7 +245,7 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
         txn.stager = None
 
     def _staged_path(self, one: StagedFile) -> str:
-        return f"{self._sink.settings.directory}/{one.file.path}"
+        return f"{self._sink.settings.place.directory}/{one.file.path}"
 
     def _drop_prepared(self, epoch: int | None = None) -> None:
         """Abort one prepared epoch, or all. A rewind under way can only go forward: recover sees to it."""

@@ -65,7 +65,8 @@ def recover(log: Log, run: Run, publisher: Publisher, up_to: int | None = None, 
     last = log.state.last_epoch(run.writer)
     if up_to is not None and on_newer == "fail" and last is not None and last > up_to:
         raise _newer(run, up_to, last)
-    committed, aborted = [], []
+    committed: list[int] = []
+    aborted: list[int] = []
     for pending in log.state.pending_of(run.writer):
         # What began to replace files can only go forward; `on_newer` decides on it below.
         # What is to be aborted may be published, and what is to be committed dropped, where Delta's log says so.
@@ -222,7 +223,7 @@ def _expire_below(log: Log, first: int, boundary: int) -> None:
 
 
 def _named(log: Log, publisher: Publisher) -> Callable[[StagedName], bool]:
-    """Whether a pending transaction names a staged file; or any that was committed, where it lies under its final name."""
+    """Whether a pending transaction names a staged file; where names are final, also whether any committed one does."""
     pending = {name for item in log.state.pending for name in names_of(log.prepare_entry(item.prepared))}
     if not publisher.is_in_place:
         return pending.__contains__

@@ -48,7 +48,6 @@ _STORED_AS: dict[pa.DataType, pa.DataType] = {
     pa.float16(): pa.float32(),
     pa.date64(): pa.date32(),
 }
-ZONED = pa.timestamp("us", "UTC")
 _DECIMAL_DIGITS_MAX = 38
 _PLAIN_EXPONENTS = range(-3, 7)  # where Java writes a floating-point number without an exponent
 _CIVIL = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d+)?)?")

@@ -43,7 +43,7 @@ SCHEMA = pa.schema(
 
 
 class Fact(NamedTuple):
-    """One row; the last five are of add and remove."""
+    """One row; the last five are of add and remove. No `rows`, no digest: another program's file in a Delta table."""
 
     version: int
     kind: str
@@ -58,6 +58,10 @@ class Fact(NamedTuple):
     rows: int | None = None
     partition: str | None = None
 
+    def texts(self) -> dict[str, str | None]:
+        """The partition values of a file, as text."""
+        return dict(msgspec.json.decode(self.partition or "{}"))
+
     def file(self) -> DataFile:
         """The data file of an add or remove."""
         return DataFile(
@@ -65,7 +69,7 @@ class Fact(NamedTuple):
             bytes=self.bytes or 0,
             digest=self.digest or "",
             rows=self.rows or 0,
-            partition=msgspec.json.decode(self.partition or "{}"),
+            partition=self.texts(),
         )
 
 

@@ -73,7 +73,7 @@ class Slots(NamedTuple):
 
     def put(self, version: int, data: bytes, write_id: str) -> bool:
         """Whether the slot holds our entry now."""
-        return put(self.store, self.stamps, self._at(version), data, write_id, entry_of(version))
+        return put(self.store, self.stamps.pause, self._at(version), Bytes(data, write_id), entry_of(version))
 
     def _at(self, version: int) -> str:
         return f"{self.root}/{layout.entry_path(version)}"
@@ -84,8 +84,16 @@ def entry_of(version: int) -> str:
     return f"append log entry {version}"
 
 
-def put(store: Store, stamps: Stamps, path: str, data: bytes, write_id: str, what: str) -> bool:
-    """Whether `path` holds our very bytes now, which nobody else's equal: they carry `write_id`."""
+class Bytes(NamedTuple):
+    """What is put into a slot: bytes that hold a `write_id`, so that nobody else's equal them."""
+
+    data: bytes
+    write_id: str
+
+
+def put(store: Store, pause: Callable[[int], None], path: str, ours: Bytes, what: str) -> bool:
+    """Whether `path` holds our very bytes now."""
+    data, write_id = ours
     created = store.put_if_absent(path, data, write_id)
     with possibly_written(what):
         for attempt in range(UNKNOWN_TRIES):
@@ -97,7 +105,7 @@ def put(store: Store, stamps: Stamps, path: str, data: bytes, write_id: str, wha
                 return True
             if created is False or found is not None:
                 return False
-            stamps.pause(attempt)
+            pause(attempt)
             created = store.put_if_absent(path, data, write_id)
     raise OutcomeUnknownError(what, f"the store did not say {UNKNOWN_TRIES} times", "Open the writer again")
 

@@ -80,7 +80,7 @@ def live_at(log: Log, version: int) -> list[Fact]:
 
 def partitions_of(facts: list[Fact], columns: tuple[str, ...], known: pa.Schema) -> list[dict[str, object]]:
     """The typed partition values of each file."""
-    texts = [fact.file().partition for fact in facts]
+    texts = [fact.texts() for fact in facts]
     names = [name for name in columns if name in known.names]
     typed = [schema.partition_values([text[name] for text in texts], known.field(name).type) for name in names]
     values = [array.to_pylist() for array in typed]
@@ -98,6 +98,10 @@ class Places:
     def problem(self, fact: Fact, *, deep: bool = False) -> str | None:
         """What is wrong with the file; None when it is as recorded. `deep`: its pages and rows as well."""
         found = None
+        if not fact.digest:  # another program's file, of which only the size was recorded
+            tail = self._log.store.tail(f"{self._log.root}/{fact.path}", 0)
+            is_there = tail is not None and tail.bytes == fact.bytes
+            return None if is_there else "is missing or has another size than recorded"
         for path in self._paths(fact):
             found = verify(self._log.store, path, fact.file(), deep=deep)
             if found is None or not found.endswith("missing"):
@@ -154,7 +158,7 @@ def rows_in(data: bytes, fact: Fact, target: pa.Schema, partition: dict[str, obj
         count = file.metadata.num_rows
     except (pa.ArrowException, OSError, ValueError) as error:
         raise damaged(fact, f"it cannot be read: {error}") from error
-    if count != fact.rows or (found is not None and found.num_rows != count):
+    if count != (count if fact.rows is None else fact.rows) or (found is not None and found.num_rows != count):
         raise damaged(fact, f"it holds {count} rows, {fact.rows} were recorded")
     kept = {} if found is None else _by_name(schema.conform(found, pa.schema(held), f"read {fact.path}"))
     arrays = []

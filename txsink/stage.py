@@ -27,14 +27,13 @@ import pyarrow.compute as pc
 
 from txsink import layout, schema
 from txsink.entry import Column, Count, DataFile, Upload
-from txsink.errors import InvalidRequestError, UnavailableError
+from txsink.errors import InvalidRequestError
 from txsink.parquet import Identity, ParquetOutput, StageOptions, identity, verify
 from txsink.rows import tables_of
 from txsink.store import Output, Store, Uploads
 
-__all__ = ["EpochStager", "Identity", "Place", "StageOptions", "StagedFile", "identity", "leave_mark", "verify"]
+__all__ = ["EpochStager", "Identity", "StageOptions", "StagedFile", "identity", "verify"]
 
-_MARK, _MARK_TRIES = b"files of this run may lie in the table that no entry names\n", 5
 _SMALL_TABLES_MAX = 256
 _BUFFERED_GROUPS = 2  # row groups' bytes in the buffer of a partitioned write
 _BUFFERED_ROWS = 8  # and row groups' rows, for the rows that hold next to no bytes
@@ -76,31 +75,12 @@ class StagedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ) from error
 
 
-class Place(NamedTuple):
-    """Where a run creates its files: the directory, and how their ids begin.
-
-    `mark`, where that is their final place: what has to be there first, so that a later run finds what is left.
-    """
-
-    directory: str
-    id_prefix: str = ""
-    mark: str = ""
-
-
 class _Group(NamedTuple):
     """The rows of one partition within a sorted table."""
 
     values: tuple[str | None, ...]
     start: int
     rows: int
-
-
-def leave_mark(store: Store, path: str, token: str) -> None:
-    """Say that a run is about to stage files under their final names."""
-    for _ in range(_MARK_TRIES):
-        if store.put_if_absent(path, _MARK, token) is not None:
-            return
-    raise UnavailableError(f"write {path}", "the store did not say that it is there", "Retry")
 
 
 class EpochStager:

@@ -13,7 +13,8 @@ from collections.abc import Callable
 import msgspec
 
 from txsink.entry import Column
-from txsink.stage import EpochStager, StagedFile, StageOptions, leave_mark
+from txsink.place import leave_mark
+from txsink.stage import EpochStager, StagedFile, StageOptions
 from txsink.store import StorageOptions, open_store
 
 
@@ -44,7 +45,7 @@ class Stager(msgspec.Struct, frozen=True, kw_only=True):
         """Write `data` to staged files: all of it, or none."""
         store = open_store(self.uri, self.storage_options)
         if self.mark:
-            # ORDER: mark durable before the first file, else a crash leaves a file in the table that no run looks for (I9).
+            # ORDER: mark durable before the first file, else a crash leaves a file that no run looks for (I9).
             leave_mark(store, self.mark, self.new_id())
         stager = EpochStager(
             store,

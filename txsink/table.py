@@ -17,12 +17,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from txsink import audit, schema, snapshot
+from txsink import audit, delta_view, schema, snapshot
 from txsink.audit import Explanation, Problem
-from txsink.entry import Abort, AnyEntry, Claim, Commit, Create, Maintenance, Prepare, Publishing, WriterEntry
+from txsink.delta import DeltaLog
+from txsink.delta_state import DeltaState
 from txsink.errors import CorruptError, InvalidRequestError
+from txsink.history import HistoryEntry, told
 from txsink.log import Log
-from txsink.publish import Publisher, publisher_of
+from txsink.publish import DELTA, Publisher, publisher_of
 from txsink.segment import Fact
 from txsink.sink import stamps
 from txsink.slots import Stamps
@@ -35,14 +37,17 @@ _TRIES = 5
 
 
 class TableFile(NamedTuple):
-    """One data file, with the commit that brought it. `partition`: typed values by column."""
+    """One data file, with the commit that brought it. `partition`: typed values by column.
+
+    Of a file that another program wrote into a Delta table, `epoch` and `writer` are None, and `version` is -1.
+    """
 
     path: str
     bytes: int
     rows: int
     partition: dict[str, Any]
-    epoch: int
-    writer: str
+    epoch: int | None
+    writer: str | None
     version: int
 
 
@@ -55,26 +60,6 @@ class WriterInfo(NamedTuple):
     last_epoch: int | None
     last_version: int | None
     metadata: dict[str, Any]
-
-
-class HistoryEntry(NamedTuple):
-    """One log entry in plain words. Commit, abort and publishing tell what their transaction prepared."""
-
-    version: int
-    kind: str
-    time: datetime
-    writer: str | None = None
-    run: str | None = None
-    generation: int | None = None
-    epoch: int | None = None
-    prepared: int | None = None
-    mode: str | None = None
-    files: int | None = None
-    rows: int | None = None
-    bytes: int | None = None
-    removes: int | None = None
-    metadata: dict[str, Any] | None = None
-    note: str = ""
 
 
 class PendingTransaction(NamedTuple):
@@ -98,15 +83,18 @@ def open_table(path: AnyPath, *, storage_options: dict[str, object] | None = Non
     """Open a table for reading. Nothing is created: a path without a table is InvalidRequestError."""
     uri = uri_of(path)
     storage_options = StorageOptions.of(storage_options)
-    return open_log(open_store(uri, storage_options), stamps(), uri)
+    return open_log(open_store(uri, storage_options), stamps(), uri, storage_options)
 
 
-def open_log(store: Store, parts: Stamps, path: str) -> Table:
+def open_log(store: Store, parts: Stamps, path: str, storage_options: StorageOptions | None = None) -> Table:
     """`open_table` over a given store and clock."""
     log = Log(store, store.resolve(path), parts)
     log.load()
     if log.exists:
-        return Table(log)
+        is_delta = log.state.layout == DELTA
+        return Table(
+            log, DeltaLog(store, log.root, parts, path, StorageOptions.of(storage_options)) if is_delta else None
+        )
     raise InvalidRequestError(
         f"open the table {path}",
         "there is no txsink table",
@@ -118,9 +106,11 @@ def open_log(store: Store, parts: Stamps, path: str) -> Table:
 class Table:
     """A table as of one version. Not safe to share between threads."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, delta: DeltaLog | None = None) -> None:
         self.log = log
+        self._delta = delta
         self._state = log.state
+        self._seen = DeltaState() if delta is None else delta_view.state_at(log, delta, None)
         self._places = snapshot.Places(log)
 
     # -- what it is -----------------------------------------------------------------------------------
@@ -148,7 +138,7 @@ class Table:
     @property
     def schema(self) -> pa.Schema:
         """All columns, partition columns among them."""
-        return schema.schema_of(self._state.columns)
+        return schema.schema_of(self._state.columns if self._delta is None else delta_view.columns_in(self._seen))
 
     @property
     def partition_columns(self) -> list[str]:
@@ -160,9 +150,16 @@ class Table:
         """How the table's transactions become visible."""
         return publisher_of(self.log, self._delta)
 
+    @property
+    def layout(self) -> str:
+        """How a commit becomes visible: `parquet` or `delta`."""
+        return self._state.layout
+
     def refresh(self) -> Table:
         """Move on to the newest version."""
         self._state = self.log.refresh()
+        if self._delta is not None:
+            self._seen = delta_view.state_at(self.log, self._delta, None)
         return self
 
     def writers(self) -> dict[str, WriterInfo]:
@@ -190,8 +187,8 @@ class Table:
                 bytes=fact.bytes or 0,
                 rows=fact.rows or 0,
                 partition=partition,
-                epoch=fact.epoch or 0,
-                writer=fact.writer,
+                epoch=fact.epoch,
+                writer=fact.writer or None,
                 version=fact.version,
             )
             for fact, partition in zip(facts, partitions, strict=True)
@@ -242,7 +239,7 @@ class Table:
 
         def read() -> list[HistoryEntry]:
             first = self.boundary if limit is None else max(self.boundary, self.version + 1 - limit)
-            return [self._told(entry) for entry in self.log.entries(first, self.version)][::-1]
+            return [told(self.log, entry) for entry in self.log.entries(first, self.version)][::-1]
 
         return self._retrying(read)
 
@@ -260,7 +257,10 @@ class Table:
 
     def verify(self, *, deep: bool = False) -> list[Problem]:
         """All that is not as the log says; `deep` reads every page and counts rows."""
-        return audit.verify(self.log, self.publisher, deep=deep)
+        return audit.verify(self.log, self.publisher, deep=deep, files=self._files_now if self._delta else None)
+
+    def _files_now(self) -> list[Fact]:
+        return self.refresh()._held(None)[0]  # noqa: SLF001 -- it is this table
 
     def explain(self, writer: str, epoch: int) -> Explanation:
         """What became of an epoch, and why."""
@@ -306,9 +306,13 @@ class Table:
             if isinstance(version, int) and version > self.log.state.version:
                 self.log.refresh()
             snapshot.require_retained(self.log.state, version, f"read {self.path} at version {version!r}")
-        columns = self._state.columns if version is None else snapshot.columns_at(self.log, at)
-        known = schema.schema_of(columns)
-        facts = snapshot.live_at(self.log, at)
+        if self._delta is not None:
+            seen = self._seen if at == self._state.version else delta_view.state_at(self.log, self._delta, at)
+            known = schema.schema_of(delta_view.columns_in(seen))
+            facts = delta_view.facts_in(self.log, self._delta, seen)
+        else:
+            known = schema.schema_of(self._state.columns if version is None else snapshot.columns_at(self.log, at))
+            facts = snapshot.live_at(self.log, at)
         return facts, snapshot.partitions_of(facts, self._state.partition_columns, known), known
 
     def _tables(
@@ -342,48 +346,3 @@ class Table:
             time=moment(prepare.time_ms),
             metadata=dict(item.metadata),
         )
-
-    def _told(self, entry: AnyEntry) -> HistoryEntry:
-        told = HistoryEntry(entry.version, _kind(entry), moment(entry.time_ms), note=_note(entry))
-        if isinstance(entry, WriterEntry):
-            told = told._replace(writer=entry.writer, run=entry.run, generation=entry.generation)
-        if isinstance(entry, Prepare):
-            return _with_content(told, entry)
-        if isinstance(entry, Publishing | Commit | Abort):
-            told = told._replace(epoch=entry.epoch, prepared=entry.prepared)
-            if entry.prepared >= self.log.state.boundary:
-                return _with_content(told, self.log.prepare_entry(entry.prepared))
-        return told
-
-
-def _with_content(told: HistoryEntry, prepare: Prepare) -> HistoryEntry:
-    return told._replace(
-        epoch=prepare.epoch,
-        mode=prepare.mode,
-        files=len(prepare.files),
-        rows=sum(file.rows for file in prepare.files),
-        bytes=sum(file.bytes for file in prepare.files),
-        removes=len(prepare.removes),
-        metadata=dict(prepare.metadata),
-    )
-
-
-def _kind(entry: AnyEntry) -> str:
-    return str(entry.__struct_config__.tag)
-
-
-def _note(entry: AnyEntry) -> str:
-    match entry:
-        case Create():
-            by = f", partitioned by {', '.join(entry.partition_columns)}" if entry.partition_columns else ""
-            return f"layout {entry.layout}{by}"
-        case Claim() if entry.retires:
-            return f"retires {', '.join(entry.retires)}"
-        case Prepare() if entry.claims:
-            return "claims the writer"
-        case Maintenance() if entry.boundary is not None:
-            return f"{entry.action}: versions below {entry.boundary} have expired"
-        case Maintenance():
-            return f"{entry.action}: the aborts of {', '.join(map(str, entry.cleaned))} are finished"
-        case _:
-            return ""

@@ -6,7 +6,7 @@ Does not promise: clean-up. Recovery deletes; here nothing is ever deleted.
 
     begin ──stage*──► prepare [prepare] ──► publish [roll_forward] ──► commit [roll_forward]
       │                  │
-      │ forget           │ abort [abort], unless its removals have begun (entry `publishing`), or it is published (Delta)
+      │ forget           │ abort [abort], unless its removals have begun (entry `publishing`) or it is published
       ▼                  ▼
     nothing           aborting ──► cleaned [recovery.finish_aborts]
 
@@ -67,9 +67,7 @@ class Content(NamedTuple):
     merge_schema: bool
 
 
-def create(
-    log: Log, table_layout: str, partition_columns: tuple[str, ...], staging: str | None, table_id: str
-) -> None:
+def create(log: Log, table_layout: str, partition_columns: tuple[str, ...], staging: str | None, table_id: str) -> None:
     """Make the table, unless somebody has."""
 
     def make(state: State, slot: Slot) -> Create | None:
@@ -101,9 +99,8 @@ def claim(log: Log, run: Run, retires: tuple[str, ...] = ()) -> None:
 
 def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
     """Seal the staged files in the log; False when the epoch is committed already."""
-    admission = publisher.admit(
-        run.writer, content.epoch, content.mode, content.columns, [staged.file for staged in content.staged]
-    )
+    written = [staged.file for staged in content.staged]
+    admission = publisher.admit((run.writer, content.epoch), content.mode, content.columns, written)
     if admission.is_committed and not any(one.epoch >= content.epoch for one in log.state.pending_of(run.writer)):
         log.refresh()
         standing(log, log.state, run)
@@ -225,7 +222,7 @@ def _tell(log: Log, prepared: Prepare) -> None:
 
 def abort(log: Log, run: Run, publisher: Publisher, pending: Pending) -> bool:
     """Drop a pending transaction in the log. Its files go afterwards. False: it is published, and was committed."""
-    # ORDER: publishing made impossible before the abort entry, else a stalled run publishes an epoch that was aborted (I1).
+    # ORDER: publish made impossible before the abort entry, else a stalled run publishes an aborted epoch (I1).
     if not publisher.forbid(log.prepare_entry(pending.prepared)):
         roll_forward(log, run, publisher, pending)
         return False

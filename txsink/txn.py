@@ -19,8 +19,9 @@ from txsink.adopt import Guest
 from txsink.entry import Column
 from txsink.errors import InvalidRequestError, OutcomeUnknownError, TxsinkError
 from txsink.log import Log
+from txsink.place import Place
 from txsink.publish import Publisher, name_of
-from txsink.stage import EpochStager, Place, StagedFile, StageOptions
+from txsink.stage import EpochStager, StagedFile, StageOptions
 from txsink.stager import Stager
 from txsink.state import union
 from txsink.store import StorageOptions

@@ -12,7 +12,8 @@ from collections.abc import Callable
 import msgspec
 
 from txsink.entry import Column
-from txsink.publish import place_of
+from txsink.place import place_in_table
+from txsink.publish import DELTA, open_publisher
 from txsink.stage import StageOptions
 from txsink.stager import Stager
 from txsink.store import StorageOptions, open_store
@@ -34,13 +35,19 @@ class Workplace(msgspec.Struct, frozen=True, kw_only=True):
     def stager(self, writer: str, run: str, epoch: int) -> Stager:
         """What stages for this epoch."""
         store = open_store(self.uri, self.storage_options)
-        place = place_of(store, store.resolve(self.uri), self.layout, self.staging, writer, run)
+        root = store.resolve(self.uri)
+        is_in_place = self.layout == DELTA
+        place = (
+            place_in_table(root, writer, run)
+            if is_in_place
+            else open_publisher(store, root, self.staging).place(writer, run)
+        )
         return Stager(
             uri=self.uri,
             storage_options=self.storage_options,
             directory=place.directory,
             id_prefix=place.id_prefix,
-            is_in_place=bool(place.mark),
+            is_in_place=is_in_place,
             mark=place.mark,
             writer=writer,
             run=run,

@@ -20,9 +20,10 @@ from txsink import recovery, transaction
 from txsink.errors import ConflictError, InvalidRequestError, TxsinkError
 from txsink.layout import VERSION_MAX
 from txsink.log import Log
+from txsink.place import leave_mark
 from txsink.publish import Publisher
 from txsink.recovery import Recovered, Swept
-from txsink.stage import leave_mark
+from txsink.state import OVERWRITE_PARTITIONS
 from txsink.transaction import Run
 from txsink.txn import Settings, Transaction
 
@@ -60,7 +61,9 @@ class Sink:
     def last_epoch(self) -> int | None:
         """The newest committed epoch: resume after it."""
         writer = self.identity.writer
-        known = [one for one in (self.log.state.last_epoch(writer), self.publisher.last_epoch(writer)) if one is not None]
+        known = [
+            one for one in (self.log.state.last_epoch(writer), self.publisher.last_epoch(writer)) if one is not None
+        ]
         return max(known, default=None)
 
     @property
@@ -96,7 +99,7 @@ class Sink:
             raise InvalidRequestError(what, f"parts is {parts!r}", "Give the number of parts, 0 or more")
         kept = _metadata(what, {} if metadata is None else metadata)
         if mode == "overwrite" and partition_overwrite == "dynamic":
-            mode = transaction.OVERWRITE_PARTITIONS
+            mode = OVERWRITE_PARTITIONS
         with self.lock:
             txn = Transaction(self, epoch, mode, kept, parts, is_committed=self._is_committed(what, epoch))
             if txn.outcome == "open":
@@ -124,7 +127,9 @@ class Sink:
             for pending in self.log.state.pending_of(self.identity.writer):
                 is_meant = pending.epoch == epoch
                 if is_meant and not transaction.abort(self.log, self.identity, self.publisher, pending):
-                    raise ConflictError(what, "it was published, and is committed now", "Leave it, or overwrite its content")
+                    raise ConflictError(
+                        what, "it was published, and is committed now", "Leave it, or overwrite its content"
+                    )
             recovery.finish_aborts(self.log, self.identity, self.publisher)
 
     def recover(self, up_to: int | None = None, on_newer: str = "fail") -> Recovered:
@@ -174,7 +179,7 @@ class Sink:
         """Leave the run's mark, where files are staged under their final names, before the first one is."""
         self._leaves_files = self._leaves_files or by_others
         if self.settings.place.mark and not self._is_marked:
-            # ORDER: mark durable before the first file, else a crash leaves a file in the table that no run looks for (I9).
+            # ORDER: mark durable before the first file, else a crash leaves a file that no run looks for (I9).
             leave_mark(self.log.store, self.settings.place.mark, self.log.stamps.new_id())
         self._is_marked = True
 

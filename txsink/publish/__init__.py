@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from txsink import layout
 from txsink.decision import End
@@ -20,12 +20,15 @@ from txsink.entry import Column, DataFile, Prepare
 from txsink.errors import CorruptError
 from txsink.layout import StagedName
 from txsink.log import Log
-from txsink.stage import Place, StagedFile, identity
+from txsink.place import Place
+from txsink.stage import StagedFile, identity
 from txsink.state import State
 from txsink.store import Store, Uploads
 
-
 PARQUET, DELTA = "parquet", "delta"
+
+
+Epoch: TypeAlias = tuple[str, int]  # a writer, and its number
 
 
 class Admission(NamedTuple):
@@ -66,7 +69,7 @@ class Publisher(Protocol):
     def base(self) -> int | None:
         """Where Delta's log is."""
 
-    def admit(self, writer: str, epoch: int, mode: str, columns: tuple[Column, ...], files: list[DataFile]) -> Admission:
+    def admit(self, name: Epoch, mode: str, columns: tuple[Column, ...], files: list[DataFile]) -> Admission:
         """Refuse what the table could not take at publish, when nothing of it is logged yet."""
 
     def place(self, writer: str, run: str) -> Place:
@@ -137,13 +140,6 @@ class LogDecides:
 
     def upkeep(self) -> None:
         """Nothing."""
-
-
-def place_of(store: Store, root: str, layout_name: str, staging: str | None, writer: str, run: str) -> Place:
-    """Where a run of a table of this layout creates its files."""
-    if layout_name == DELTA:
-        return Place(root, f"{layout.tag(writer)}{layout.tag(run)}", f"{root}/{layout.mark_path(writer, run)}")
-    return open_publisher(store, root, staging).place(writer, run)
 
 
 def publisher_of(log: Log, delta: DeltaLog | None) -> Publisher:

@@ -4,8 +4,8 @@ Promises: those of `txsink.publish`. A staged file lies under its final name, wh
 a transaction becomes visible whole, by one commit that carries two `txn` actions (`docs/design.md`, Delta layout), or
 never: an abort first commits the odd number, behind which no stalled run can publish.
 Relies on: `DeltaLog.commit`, which decides on the newest state and commits exactly onto it.
-Does not promise: to keep VACUUM of another engine, told to keep nothing, from files that are staged or prepared. They are
-looked at before the commit, and what is missing is CorruptError.
+Does not promise: to keep VACUUM of another engine, told to keep nothing, from files that are staged or prepared. They
+are looked at before the commit, and what is missing is CorruptError.
 
     value of ("txsink:" + writer), v being the version of the prepare entry      publish            abort
     < 2v        nobody has resolved it                                           commit 2v          commit 2v + 1
@@ -20,18 +20,20 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from txsink import delta_state as states
 from txsink import delta_upkeep, layout, schema
-from txsink.delta import DeltaLog, columns_of, fields_of
+from txsink.decision import End
+from txsink.delta import ZONED, DeltaLog, columns_of, fields_of, plain_text, zoned_text
 from txsink.delta_state import Action, DeltaState
 from txsink.entry import Column, DataFile, Prepare
-from txsink.decision import End
 from txsink.errors import ConflictError, InvalidRequestError
 from txsink.layout import StagedName
 from txsink.log import Log
-from txsink.publish import DELTA, Admission, Published, corrupt, end_of, place_of
-from txsink.stage import Place, StagedFile, verify
+from txsink.place import Place, place_in_table
+from txsink.publish import Admission, Epoch, Published, corrupt, end_of
+from txsink.stage import StagedFile, verify
 from txsink.state import APPEND, OVERWRITE_PARTITIONS, REWIND, State, union
 
 
@@ -49,7 +51,7 @@ class DeltaPublisher:
 
     def place(self, writer: str, run: str) -> Place:
         """The table itself, and the mark that leads a later run to what is left."""
-        return place_of(self.store, self.log.root, DELTA, None, writer, run)
+        return place_in_table(self.log.root, writer, run)
 
     def columns(self, state: State) -> tuple[Column, ...]:
         """Those of the Delta table, then those that only our log knows yet."""
@@ -60,8 +62,9 @@ class DeltaPublisher:
         """What Delta's log has under the writer's name, by whatever program."""
         return self.delta.state.txn(writer)
 
-    def admit(self, writer: str, epoch: int, mode: str, columns: tuple[Column, ...], files: list[DataFile]) -> Admission:
+    def admit(self, name: Epoch, mode: str, columns: tuple[Column, ...], files: list[DataFile]) -> Admission:
         """Whether the Delta table takes the epoch, before anything of it is logged."""
+        writer, epoch = name
         what = f"prepare epoch {epoch} of {writer!r}"
         found = self.delta.refresh()
         if not self.delta.exists:
@@ -205,7 +208,7 @@ class DeltaPublisher:
         if self.delta.state.table_id != self.log.state.table_id:
             raise InvalidRequestError(
                 what,
-                f"the Delta table there has the id {self.delta.state.table_id}, the log is of {self.log.state.table_id}",
+                f"the Delta table has the id {self.delta.state.table_id}, the log is of {self.log.state.table_id}",
                 "Somebody made another table in its place: remove _txsink, or put the former table back",
             )
 
@@ -213,9 +216,10 @@ class DeltaPublisher:
         """The commit that makes the transaction visible."""
         for file in prepare.files:
             # Once for each process: what it saw whole just now, it does not ask for again.
-            if file.path not in self._fresh and (end := end_of(self.store, self._path(file.path), file)) is not End.SAME:
-                raise corrupt(prepare, file, end, End.ABSENT)
-            self._fresh.add(file.path)
+            if file.path not in self._fresh:
+                if (end := self.ends(prepare, file)[0]) is not End.SAME:
+                    raise corrupt(prepare, file, end, End.ABSENT)
+                self._fresh.add(file.path)
         actions = self._begun(found, prepare, what)
         actions += [_txn(prepare.writer, prepare.epoch), _txn(_app_id(prepare), _published(prepare))]
         doomed = self._doomed(found, prepare, what)
@@ -223,7 +227,7 @@ class DeltaPublisher:
         zoned = {
             field.name
             for field in schema.schema_of(self._columns(prepare))
-            if field.type == schema.ZONED and field.name in self.log.state.partition_columns
+            if field.type == ZONED and field.name in self.log.state.partition_columns
         }
         actions += [_add(file, prepare, zoned) for file in prepare.files]
         self._fresh.difference_update(file.path for file in prepare.files)
@@ -249,7 +253,7 @@ class DeltaPublisher:
             if lost := own - set(self.delta.files()):
                 raise ConflictError(
                     what,
-                    f"{sorted(lost)[0]} is not in the Delta table any more: another program rewrote or removed it",
+                    f"{min(lost)} is not in the Delta table any more: another program rewrote or removed it",
                     "Abort the rewind, and write the former content again",
                 )
             return own
@@ -257,13 +261,13 @@ class DeltaPublisher:
         base = -1 if prepare.base is None else prepare.base
         doomed = set(self.delta.files()) if base == found.version else set()
         if base != found.version:
-            doomed = self.delta.files_at(base) if base >= 0 else set()
+            doomed = set(self.delta.files_of(self.delta.at(base))) if base >= 0 else set()
             for version, actions in self.delta.between(base + 1, found.version):
                 doomed = states.followed(doomed, own, actions, version, what)
         if prepare.mode == OVERWRITE_PARTITIONS:
             touched = {tuple(file.partition.items()) for file in prepare.files}
-            known = schema.schema_of(self._columns(prepare))
-            doomed = {path for path in doomed if _partition(self.delta.files()[path], known, prepare) in touched}
+            known, by = schema.schema_of(self._columns(prepare)), self.log.state.partition_columns
+            doomed = {path for path in doomed if _partition(self.delta.files()[path], known, by) in touched}
         return doomed
 
 
@@ -295,7 +299,7 @@ def _info(operation: str, prepare: Prepare) -> Action:
 
 
 def _add(file: DataFile, prepare: Prepare, zoned: set[str]) -> Action:
-    values = {name: _zoned(text) if name in zoned else text for name, text in file.partition.items()}
+    values = {name: zoned_text(text) if name in zoned else text for name, text in file.partition.items()}
     return {
         "add": {
             "path": states.encoded_path(file.path),
@@ -306,14 +310,6 @@ def _add(file: DataFile, prepare: Prepare, zoned: set[str]) -> Action:
             "stats": file.stats or None,
         }
     }
-
-
-def _zoned(text: str | None) -> str | None:
-    """A time in UTC in the one form that no reader takes for local time."""
-    if text is None:
-        return None
-    moment = text if " " in text else f"{text} 00:00:00"
-    return f"{moment.replace(' ', 'T')}{'' if '.' in moment else '.000000'}Z"
 
 
 def _remove(file: dict[str, Any], prepare: Prepare) -> Action:
@@ -352,8 +348,8 @@ def _new_fields(found: DeltaState, columns: tuple[Column, ...], what: str) -> li
         elif known["name"] != field["name"] or _kind(known["type"]) != _kind(field["type"]):
             raise ConflictError(
                 what,
-                f"the Delta table has a column {known['name']!r} of type {known['type']}, the data has {field['name']!r}"
-                f" of type {field['type']}",
+                f"the Delta table has a column {known['name']!r} of type {known['type']}, the data has"
+                f" {field['name']!r} of type {field['type']}",
                 "Write the column as the table has it",
                 column=field["name"],
             )
@@ -378,20 +374,12 @@ def _require_values(found: DeltaState, files: list[DataFile], what: str) -> None
             nulls = counts.get(name, file.rows) if name not in file.partition else file.partition[name] is None
             if nulls:
                 raise InvalidRequestError(
-                    what, f"column {name!r} of the Delta table takes no nulls, and {file.path} may have some", "Fill them"
+                    what,
+                    f"column {name!r} of the Delta table takes no nulls, and {file.path} may have some",
+                    "Fill them",
                 )
 
 
-def _partition(file: dict[str, Any], known: Any, prepare: Prepare) -> tuple[tuple[str, str | None], ...]:
-    """The partition of a file of the Delta log in our spelling; typed on the way, because spellings differ."""
-    if "texts" in file:
-        return tuple(file["texts"].items())
-    found = []
-    for name in prepare.files[0].partition if prepare.files else ():
-        text = file["partitionValues"].get(name) or None
-        kind = known.field(name).type
-        if text is not None and kind == schema.ZONED:
-            text = text.replace("T", " ").removesuffix("Z")
-        values = schema.partition_values([text], kind)
-        found.append((name, schema.partition_text(values, name)[0]))
-    return tuple(found)
+def _partition(file: dict[str, Any], known: pa.Schema, columns: Iterable[str]) -> tuple[tuple[str, str | None], ...]:
+    """The partition of a file of the Delta log in our spelling."""
+    return tuple((name, plain_text(file["partitionValues"].get(name), known.field(name).type)) for name in columns)

@@ -16,8 +16,9 @@ from txsink.decision import Action, End, LogFact, decide
 from txsink.entry import DataFile, Prepare, Upload
 from txsink.errors import UnavailableError
 from txsink.layout import StagedName
+from txsink.place import Place
 from txsink.publish import LogDecides, Published, corrupt, end_of
-from txsink.stage import Place, StagedFile
+from txsink.stage import StagedFile
 from txsink.store import Uploads
 
 

@@ -13,8 +13,9 @@ from txsink import layout
 from txsink.decision import Action, End, LogFact, decide
 from txsink.entry import DataFile, Prepare
 from txsink.layout import StagedName
+from txsink.place import Place
 from txsink.publish import LogDecides, Published, corrupt, end_of
-from txsink.stage import Place, StagedFile, verify
+from txsink.stage import StagedFile, verify
 from txsink.store import Store
 
 

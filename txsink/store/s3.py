@@ -264,6 +264,9 @@ class _S3Output:
         """Nothing: only `seal` makes bytes durable."""
 
     def seal(self) -> Upload | None:
+        return self._sealed()
+
+    def _sealed(self) -> Upload:
         self._do(self._wait)
         if self._buffer or not self._tags:  # an empty file has one empty part
             self._do(lambda: self._send(self._buffer))
@@ -330,7 +333,7 @@ class _S3Object(_S3Output):
             self._store.forget_object(self._path)
 
     def _complete(self) -> None:
-        upload = super().seal()
+        upload = self._sealed()
         # The name is nobody else's: one that is there is this upload's, by an attempt whose answer was lost.
         if not self._store.complete(self._path, upload) and self._store.tail(self._path, 0) is None:
             found = "the store did not make the object of its upload"

@@ -49,10 +49,13 @@ def rows_table(rows: tuple[int, ...]) -> pa.Table:
 
 
 class World:
-    """A disk, the processes that use it, and what they were told."""
+    """A disk, the processes that use it, and what they were told. `table_layout`: that of its table."""
 
-    def __init__(self, disk: SimDisk | Objects, truth: Truth | None = None, life: int = 0) -> None:
+    def __init__(
+        self, disk: SimDisk | Objects, truth: Truth | None = None, life: int = 0, table_layout: str = "parquet"
+    ) -> None:
         self.disk = disk
+        self.layout = table_layout
         self.truth = Truth(keeps_replaced=isinstance(disk, SimDisk)) if truth is None else truth
         self.life = life
         self.wrap: Callable[[Store], Store] = lambda store: store
@@ -66,7 +69,8 @@ class World:
     def sink(self, writer: str = "w", *, is_one_shot: bool = False, **options: Any) -> Sink:
         """A new process opens the writer."""
         self.life += 1
-        return open_sink(self.store(), stamps_of(self.life), ROOT, writer, options, is_one_shot=is_one_shot)
+        chosen = {"layout": self.layout, **options}
+        return open_sink(self.store(), stamps_of(self.life), ROOT, writer, chosen, is_one_shot=is_one_shot)
 
     def open(self, writer: str = "w", **options: Any) -> Program:
         """A new program opens the writer."""

@@ -1,0 +1,40 @@
+"""Where a run stages, and the mark it leaves where that is the final place of its files.
+
+Promises: whoever finds no mark of a run finds no file of it in the table that no entry names.
+Relies on: its callers, who leave the mark before the first file, and take it away after the last orphan.
+Does not promise: that a mark leads to anything.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from txsink import layout
+from txsink.errors import UnavailableError
+from txsink.store import Store
+
+_MARK, _MARK_TRIES = b"files of this run may lie in the table that no entry names\n", 5
+
+
+class Place(NamedTuple):
+    """Where a run creates its files: the directory, and how their ids begin.
+
+    `mark`, where that is their final place: what has to be there first, so that a later run finds what is left.
+    """
+
+    directory: str
+    id_prefix: str = ""
+    mark: str = ""
+
+
+def place_in_table(root: str, writer: str, run: str) -> Place:
+    """Where a run creates its files under their final names."""
+    return Place(root, f"{layout.tag(writer)}{layout.tag(run)}", f"{root}/{layout.mark_path(writer, run)}")
+
+
+def leave_mark(store: Store, path: str, token: str) -> None:
+    """Say that a run is about to stage files under their final names."""
+    for _ in range(_MARK_TRIES):
+        if store.put_if_absent(path, _MARK, token) is not None:
+            return
+    raise UnavailableError(f"write {path}", "the store did not say that it is there", "Retry")
