@@ -21,9 +21,10 @@ ROOT = Path(__file__).parents[1]
 
 # A module of txsink imports only what stands before it.
 ORDER = (
-    "errors", "layout", "entry", "store", "schema", "segment", "state", "rows", "stats", "parquet", "stage", "place", "stager", "slots",
-    "log", "delta_state", "delta", "delta_upkeep", "adopt", "decision", "publish", "transaction", "recovery", "snapshot", "history", "delta_view", "audit", "workplace", "txn",
-    "writer", "sink", "table", "two_phase", "file_sink", "commands", "cli", "testing",
+    "errors", "layout", "entry", "store", "schema", "segment", "state", "rows", "stats", "parquet", "stage", "place",
+    "stager", "slots", "log", "delta_state", "delta", "delta_upkeep", "adopt", "decision", "publish", "transaction",
+    "recovery", "snapshot", "history", "delta_view", "audit", "workplace", "txn", "writer", "sink", "table",
+    "two_phase", "file_sink", "commands", "cli", "testing",
 )  # fmt: skip
 
 # What may be imported in few places only; nowhere else in txsink/ (and, where it says so, in formats/).
