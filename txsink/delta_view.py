@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 from txsink import schema, segment
 from txsink.delta import DeltaLog, columns_of, plain_text
 from txsink.delta_state import DeltaState, decoded_path
-from txsink.entry import Column, Commit, Prepare
+from txsink.entry import Column, Commit, Convert, Prepare
 from txsink.errors import InvalidRequestError
 from txsink.log import Log
+from txsink.publish import DELTA, PARQUET
 from txsink.segment import Fact
 
 
@@ -62,11 +63,21 @@ def _added(log: Log) -> dict[str, Fact]:
     return {fact.path or "": fact for fact in segment.rows_of(facts.filter(pc.field("kind") == "add"))}
 
 
+def layout_at(log: Log, version: int) -> str:
+    """The layout of the table at a version of its log."""
+    layout = log.state.layout
+    for fact in reversed(segment.rows_of(log.facts().filter(pc.field("kind") == "convert"))):
+        if fact.version <= version:
+            return fact.path or layout
+        layout = PARQUET if fact.path == DELTA else DELTA
+    return layout
+
+
 def _delta_version(log: Log, version: int) -> int | None:
     """Where Delta's log was at a version of ours; None when there was no Delta table yet."""
     for at in range(version, log.state.boundary - 1, -1):
         entry = log.entry(at)
-        if isinstance(entry, Commit) and entry.delta is not None:
+        if isinstance(entry, Commit | Convert) and entry.delta is not None:
             return entry.delta
     # Before the first commit the table is what the first epoch found.
     for at in range(version + 1, log.state.version + 1):

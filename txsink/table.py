@@ -306,7 +306,7 @@ class Table:
             if isinstance(version, int) and version > self.log.state.version:
                 self.log.refresh()
             snapshot.require_retained(self.log.state, version, f"read {self.path} at version {version!r}")
-        if self._delta is not None:
+        if self._delta is not None and delta_view.layout_at(self.log, at) == DELTA:
             seen = self._seen if at == self._state.version else delta_view.state_at(self.log, self._delta, at)
             known = schema.schema_of(delta_view.columns_in(seen))
             facts = delta_view.facts_in(self.log, self._delta, seen)

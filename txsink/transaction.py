@@ -129,6 +129,7 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
         claims, generation = standing(log, state, run)
         if _is_prepared(log, state, run, content.epoch, files):
             return None
+        _require_layout(log, state, publisher)
         columns = schema.merge(
             publisher.columns(state),
             content.columns,
@@ -341,6 +342,16 @@ def _is_prepared(log: Log, state: State, run: Run, epoch: int, files: tuple[Data
                 epoch=pending.epoch,
             )
     return False
+
+
+def _require_layout(log: Log, state: State, publisher: Publisher) -> None:
+    if state.layout != publisher.layout:
+        raise ConflictError(
+            f"write to {log.root}",
+            f"it was converted to the layout {state.layout} meanwhile",
+            "Open the writer again",
+            layout=state.layout,
+        )
 
 
 def _require_partitions(log: Log, content: Content) -> None:
