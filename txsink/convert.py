@@ -1,15 +1,17 @@
 """From one layout to the other, in place: the data files stay where they are, and what makes them visible changes.
 
-Promises: a conversion that crashes anywhere leaves a table that reads and writes as before or as after it, and is
-finished by doing it again; nothing that is committed is lost or doubled, for readers of either layout; a writer that was
-open meanwhile is refused at its next prepare.
-Relies on: nothing being pending, and nobody being in the middle of staging: every writer is claimed.
+Promises: a conversion that crashes anywhere leaves a table that reads as before or as after it, and is finished by
+doing it again; nothing that is committed is lost or doubled, for readers of either layout; a writer that was open
+meanwhile is refused at its next prepare, and what it had staged goes. On the way to `parquet` the table is `closed` for
+a moment: it reads as a Delta table, and no writer opens it.
+Relies on: nothing being pending; no other program writing to the Delta table meanwhile.
 Does not promise: Delta's older versions once a table has the parquet layout, nor to take over files that other programs
 wrote into a Delta table: they have other names, so the table is refused.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow.compute as pc
@@ -27,6 +29,7 @@ from txsink.segment import Fact
 from txsink.state import State
 
 TRIES = 5
+CLOSED = "closed"
 
 
 class Converted(NamedTuple):
@@ -62,7 +65,7 @@ def to_delta(log: Log, delta: DeltaLog) -> Converted:
 
 
 def to_parquet(log: Log, delta: DeltaLog) -> Converted:
-    """Take every file out of the directory that is not the table's, then its Delta log."""
+    """Close the table to writers, take every file out of the directory that is not the table's, then its Delta log."""
     what = f"convert {log.root} to the layout parquet"
     for _ in range(TRIES):
         _require_settled(log, what)
@@ -70,10 +73,20 @@ def to_parquet(log: Log, delta: DeltaLog) -> Converted:
         if at.layout == PARQUET:
             break
         delta.load()
-        _require_same(log, delta, what)
-        _put_away(log)
-        if _append(log, at, PARQUET, None):
-            break
+        other = {decoded_path(path) for path in delta.files()} ^ set(log.live())
+        if other and log.refresh().version == at.version:
+            raise ConflictError(
+                what,
+                f"{len(other)} of its files were written or removed by other programs, {min(other)} for one",
+                "Copy it: read it, and write what was read to another path",
+            )
+        if other:
+            continue
+        # ORDER: closed to writers before a file goes, else one that was committed meanwhile goes as well (I1).
+        if at.layout == CLOSED or _append(log, at, CLOSED, delta.state.version):
+            _put_away(log)
+            if _append(log, log.state, PARQUET, None):
+                break
     else:
         raise ConflictError(what, f"it was written to during each of {TRIES} attempts", "Stop its writers, then retry")
     # ORDER: converted before Delta's log goes, else a crash leaves a Delta table that has none (I1).
@@ -125,17 +138,6 @@ def _with_stats(log: Log, fact: Fact) -> DataFile:
         )
     file = fact.file()
     return DataFile(file.path, file.bytes, file.digest, file.rows, file.partition, stats.of_region(footer.region))
-
-
-def _require_same(log: Log, delta: DeltaLog, what: str) -> None:
-    """Refuse a table that other programs have changed the files of."""
-    there = {decoded_path(path) for path in delta.files()}
-    if other := there ^ set(log.live()):
-        raise ConflictError(
-            what,
-            f"{len(other)} of its files were written or removed by other programs, {min(other)} for one",
-            "Copy it: read it, and write what was read to another path",
-        )
 
 
 def _put_away(log: Log) -> None:

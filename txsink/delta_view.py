@@ -17,7 +17,6 @@ from txsink.delta_state import DeltaState, decoded_path
 from txsink.entry import Column, Commit, Convert, Prepare
 from txsink.errors import InvalidRequestError
 from txsink.log import Log
-from txsink.publish import DELTA, PARQUET
 from txsink.segment import Fact
 
 
@@ -63,14 +62,10 @@ def _added(log: Log) -> dict[str, Fact]:
     return {fact.path or "": fact for fact in segment.rows_of(facts.filter(pc.field("kind") == "add"))}
 
 
-def layout_at(log: Log, version: int) -> str:
-    """The layout of the table at a version of its log."""
-    layout = log.state.layout
-    for fact in reversed(segment.rows_of(log.facts().filter(pc.field("kind") == "convert"))):
-        if fact.version <= version:
-            return fact.path or layout
-        layout = PARQUET if fact.path == DELTA else DELTA
-    return layout
+def is_told_by(log: Log, version: int) -> bool:
+    """Whether Delta's log tells a version of a table that has the Delta layout: not those before it was converted."""
+    converted = log.facts().filter(pc.field("kind") == "convert")["version"].to_pylist()
+    return version >= max(converted, default=0)
 
 
 def _delta_version(log: Log, version: int) -> int | None:
@@ -80,7 +75,7 @@ def _delta_version(log: Log, version: int) -> int | None:
         if isinstance(entry, Commit | Convert) and entry.delta is not None:
             return entry.delta
     # Before the first commit the table is what the first epoch found.
-    for at in range(version + 1, log.state.version + 1):
+    for at in range(log.state.boundary, log.state.version + 1):
         entry = log.entry(at)
         if isinstance(entry, Prepare):
             return entry.base

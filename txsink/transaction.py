@@ -109,6 +109,7 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
         if problem := publisher.problem(staged):
             log.refresh()
             standing(log, log.state, run)  # a fenced run finds its files swept: that is no damage
+            _require_layout(log, log.state, publisher)  # a conversion deletes what is staged
             raise CorruptError(
                 f"prepare epoch {content.epoch} of {run.writer!r}",
                 f"the staged file {staged.file.path} {problem}",
