@@ -313,6 +313,26 @@ ELSEWHERE = {
         "test_two_phase.py",
         "test_at_most_once_never_writes_an_epoch_that_was_begun_before",
     ),
+    "Delta's commit before the entry that makes it count": (
+        "test_convert.py",
+        "test_a_conversion_may_crash_at_any_store_call_and_is_finished_by_doing_it_again",
+    ),
+    "converted before staged files go": (
+        "test_convert.py",
+        "test_a_conversion_at_any_store_call_of_a_writer_takes_its_epoch_along_or_refuses_it",
+    ),
+    "closed to writers before a file goes": (
+        "test_convert.py",
+        "test_an_epoch_that_is_committed_at_any_store_call_of_a_conversion_is_in_it",
+    ),
+    "gone durably before the entry": (
+        "test_convert.py",
+        "test_no_power_cut_in_a_conversion_shows_a_directory_reader_what_was_replaced",
+    ),
+    "converted before Delta's log goes": (
+        "test_convert.py",
+        "test_a_conversion_may_crash_at_any_store_call_and_is_finished_by_doing_it_again",
+    ),
     "a file read whole before it gets its name": (
         "test_store_hdfs.py",
         "test_a_file_gets_its_name_once_it_can_be_read_whole",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,18 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import txsink
+from crash import images, moments
 from txsink import commands, convert
 from txsink.delta import DeltaLog
 from txsink.errors import ConflictError, InvalidRequestError
 from txsink.log import Log
-from txsink.sink import stamps
+from txsink.sink import open_sink, stamps
 from txsink.store import StorageOptions, Store
 from txsink.store.local import LocalStore
+from txsink.testing.crash_check import directory_ids
+from txsink.testing.crash_world import World
 from txsink.testing.faults import FaultyStore, crash_after, crash_before, delay
-from txsink.testing.simdisk import Crash
+from txsink.testing.simdisk import Crash, SimDisk
 
 ROWS = Counter({1: 1, 11: 1, 20: 1, 21: 1, 90: 1})
 
@@ -160,6 +164,58 @@ def test_an_epoch_that_is_committed_at_any_store_call_of_a_conversion_is_in_it(t
             break
         assert seen(path) == ROWS + Counter({} if closed else {300: 1})
     assert call > 10
+
+
+@pytest.mark.parametrize("to", ["delta", "parquet"])
+def test_a_conversion_at_any_store_call_of_a_writer_takes_its_epoch_along_or_refuses_it(
+    tmp_path: Path, to: str
+) -> None:
+    layout = "parquet" if to == "delta" else "delta"
+    template = made(tmp_path / "0", layout)
+    outcomes = Counter[str]()
+    for call in itertools.count(1):
+        path = copied(template, tmp_path / str(call))
+
+        def conversion(path: str = path) -> None:
+            with suppress(ConflictError):  # an epoch is pending
+                run(path, to)
+
+        store = FaultyStore(LocalStore(), [delay(call, conversion)])
+        with open_sink(store, stamps(), path, "slow", {}) as sink:
+            txn = sink.begin(0)
+            try:
+                txn.write(data(400))
+                txn.commit()
+            except ConflictError as error:
+                assert "was converted" in str(error)  # noqa: PT017 -- both outcomes are right
+        outcomes[txn.outcome] += 1
+        run(path, to)
+        assert seen(path) == ROWS + Counter({400: 1} if txn.outcome == "committed" else {})
+        if not store.delivered:
+            break
+    assert outcomes["committed"] > 10
+    assert outcomes["aborted"] > 5
+
+
+def test_no_power_cut_in_a_conversion_shows_a_directory_reader_what_was_replaced() -> None:
+    world = World(SimDisk(), table_layout="delta")
+    writer = world.open()
+    writer.commit(0, (0, 1))
+    writer.commit(1, (2, 3), mode="overwrite")
+    writer.sink.close()
+
+    def to_parquet(world: World) -> None:
+        log = world.reader()
+        convert.to_parquet(log, DeltaLog(log.store, log.root, log.stamps, log.root, StorageOptions()))
+
+    shown = 0
+    for number, moment in enumerate(moments(world, to_parquet)):
+        for image in images(moment, f"convert-{number}", 4):
+            files = image.files()
+            if any(path.endswith(".json") and b'"layout":"parquet"' in data for path, data in files.items()):
+                shown += 1
+                assert directory_ids(files) == Counter((2, 3))
+    assert shown > 10
 
 
 @pytest.mark.parametrize("to", ["delta", "parquet"])
