@@ -23,9 +23,8 @@ from txsink import log
 from txsink.errors import InternalError, TxsinkError
 from txsink.store import local
 from txsink.testing.crash_book import ROOT, STAGING, Violation
-from txsink.testing.crash_world import Program, World
+from txsink.testing.crash_world import Disk, Program, World
 from txsink.testing.faults import FaultyStore, fail_before
-from txsink.testing.objects import Objects
 from txsink.testing.simdisk import SimDisk
 
 Search = Callable[[], object]
@@ -38,7 +37,7 @@ def crashes(*names: str, quota: int = 0) -> Search:
     return lambda: [Explorer(SCENARIOS[name], quota=quota).explore() for name in names]
 
 
-def race(act: Act, rival: Callable[[World], None], disk: Callable[[], SimDisk | Objects] = SimDisk) -> Search:
+def race(act: Act, rival: Callable[[World], None], disk: Callable[[], Disk] = SimDisk) -> Search:
     """An act that a rival interrupts."""
 
     def search() -> None:

@@ -79,6 +79,7 @@ class Book:
     log: list[AnyEntry] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
     boundary: int = 0
+    is_partitioned: bool = False
     visible: dict[Row, str] = field(default_factory=dict)
     waiting: dict[int, Waiting] = field(default_factory=dict)
     aborting: dict[int, Prepare] = field(default_factory=dict)
@@ -98,7 +99,9 @@ def book_of(files: Files, truth: Truth, last: int | None = None) -> Book:
     book = Book(boundary=max(boundaries, default=0))
     previous = entries.GENESIS
     for version in range((max(found, default=-1) if last is None else last) + 1):
-        data = truth.history.get(version) if version < book.boundary else found.get(version)
+        data = found.get(version)
+        if version < book.boundary:  # what is there may be a stalled writer's, in the slot of one that has gone
+            data = truth.history.get(version, data)
         if data is None:
             raise Violation("I13 lost entry", f"entry {version} of {max(found)} is missing")
         entry = decoded(data, version)
@@ -132,6 +135,8 @@ def decoded(data: bytes, version: int) -> AnyEntry:
 def _take(book: Book, entry: AnyEntry, truth: Truth) -> None:
     if isinstance(entry, Create) is not (entry.version == 0):
         raise Violation("I7 broken chain", f"entry {entry.version} is a {type(entry).__name__}")
+    if isinstance(entry, Create):
+        book.is_partitioned = bool(entry.partition_columns)
     if isinstance(entry, WriterEntry):
         _check_holder(book, entry)
     if isinstance(entry, Prepare):
@@ -176,7 +181,8 @@ def _prepare(book: Book, entry: Prepare, truth: Truth) -> None:
             doomed = {}
         case "overwrite-partitions":
             days = {day_of(row) for row in truth.rows[epoch]}
-            doomed = {row: path for row, path in doomed.items() if day_of(row[2]) in days}
+            if book.is_partitioned or not days:  # else all rows are of one partition
+                doomed = {row: path for row, path in doomed.items() if day_of(row[2]) in days}
         case "rewind":
             doomed = {row: at for row, at in doomed.items() if row[0] == entry.writer and row[1] > entry.epoch}
     if entry.mode != "rewind" and entry.epoch <= max([last, *_waiting(book, entry.writer)]):
@@ -196,8 +202,9 @@ def _commit(book: Book, entry: Commit, truth: Truth) -> None:
             raise Violation("I5 committed twice", f"entry {entry.version} commits {row} again")
         book.visible[row] = path
     for file in prepare.removes:
-        book.removed[file.path] = (file, prepare.version, entry.version)
-        book.files.pop(file.path, None)
+        # One that was pending when this was prepared, and was aborted since, never came.
+        if book.files.pop(file.path, None) is not None:
+            book.removed[file.path] = (file, prepare.version, entry.version)
     book.files |= {file.path: file for file in prepare.files}
     book.committed.append(((entry.writer, entry.epoch), prepare.mode))
 

@@ -198,6 +198,7 @@ def _check_derived(book: Book, files: Files) -> None:
                 raise Violation("I7 made of a lost entry", f"{name} does not say what the entries say")
 
 
+_SAID_MAX = 1 << 14
 _said: set[tuple[bytes, str]] = set()  # segments that were found true, with the digest of their last entry
 
 
@@ -212,6 +213,8 @@ def _is_said(data: bytes, book: Book, first: int, last: int) -> bool:
         expected += segment.facts(entry, cast("Prepare | None", prepare))
     is_true = segment.rows_of(segment.decode(data, "")) == expected
     if is_true:
+        if len(_said) >= _SAID_MAX:
+            _said.clear()
         _said.add((data, book.digests[last]))
     return is_true
 
