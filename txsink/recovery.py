@@ -205,7 +205,7 @@ def _expire_below(log: Log, first: int, boundary: int) -> None:
         at = f"{log.root}/{directory}"
         # ORDER: older names before newer ones, else a stalled writer finds the neighbour of a deleted slot standing
         # and uses that slot twice (I7).
-        for name in log.store.list(at):
+        for name in sorted(log.store.list(at)):
             version, pair = layout.parse_version(name), layout.parse_segment(name)
             if pair is not None:
                 doomed = pair[1] < boundary and f"{directory}/{name}" not in kept
@@ -272,10 +272,10 @@ def _target(log: Log, name: StagedName) -> End:
 
 
 def _delete(store: Store, directory: str, root: str, paths: Iterable[str]) -> None:
-    parents = set()
+    parents: dict[str, None] = {}
     for path in paths:
         store.delete(f"{directory}/{path}")
-        parents.add(f"{directory}/{path}".rpartition("/")[0])
+        parents[f"{directory}/{path}".rpartition("/")[0]] = None
     for parent in parents:
         store.prune(parent, root)
 

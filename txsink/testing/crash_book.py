@@ -89,6 +89,7 @@ class Book:
     removed: dict[str, tuple[DataFile, int, int]] = field(default_factory=dict)  # file, prepared, committed at
     holders: dict[str, tuple[str, int]] = field(default_factory=dict)
     files: dict[str, DataFile] = field(default_factory=dict)
+    retired: set[tuple[str, str]] = field(default_factory=set)  # writer and run
 
 
 def book_of(files: Files, truth: Truth, last: int | None = None) -> Book:
@@ -162,6 +163,10 @@ def _check_holder(book: Book, entry: WriterEntry) -> None:
         known = book.holders.get(entry.writer, ("", 0))
         if run not in (known, (entry.run, known[1] + 1)):
             raise Violation("I10 generation", f"entry {entry.version} claims {run} after {known}")
+        if (entry.writer, entry.run) in book.retired:
+            raise Violation("I10 retired run wrote", f"entry {entry.version} claims for {run} again")
+        gone = entry.retires if isinstance(entry, Claim) else ()
+        book.retired |= {(entry.writer, one) for one in (known[0], *gone) if one != entry.run}
         book.holders[entry.writer] = run
     elif book.holders.get(entry.writer) != run:
         raise Violation("I10 retired run wrote", f"entry {entry.version} is of {run}")
@@ -175,7 +180,7 @@ def _prepare(book: Book, entry: Prepare, truth: Truth) -> None:
     for waiting in book.waiting.values():
         if waiting.prepare.writer == entry.writer:
             doomed = {row: path for row, path in doomed.items() if row not in waiting.doomed}
-            doomed |= dict.fromkeys(rows_of(waiting.prepare, truth), "")
+            doomed |= rows_of(waiting.prepare, truth)
     match entry.mode:
         case "append":
             doomed = {}
@@ -195,8 +200,8 @@ def _commit(book: Book, entry: Commit, truth: Truth) -> None:
     if waiting is None:
         raise Violation("I5 committed twice", f"entry {entry.version} commits {entry.prepared}, which is not pending")
     prepare = waiting.prepare
-    for row in waiting.doomed:
-        book.visible.pop(row, None)
+    for row in taken_by(book, waiting):
+        del book.visible[row]
     for row, path in rows_of(prepare, truth).items():
         if row in book.visible:
             raise Violation("I5 committed twice", f"entry {entry.version} commits {row} again")
@@ -207,6 +212,16 @@ def _commit(book: Book, entry: Commit, truth: Truth) -> None:
             book.removed[file.path] = (file, prepare.version, entry.version)
     book.files |= {file.path: file for file in prepare.files}
     book.committed.append(((entry.writer, entry.epoch), prepare.mode))
+
+
+def taken_by(book: Book, waiting: Waiting) -> list[Row]:
+    """The visible rows that the transaction takes away. An epoch that was rewound and written again is another file."""
+    return [row for row, path in waiting.doomed.items() if book.visible.get(row) == path]
+
+
+def leaving(book: Book) -> set[Row]:
+    """The visible rows whose files are being taken away."""
+    return {row for one in book.waiting.values() if one.is_publishing for row in taken_by(book, one)}
 
 
 def rows_of(prepare: Prepare, truth: Truth) -> dict[Row, str]:

@@ -81,7 +81,7 @@ class Swarm:
         self.chance = random.Random(seed)
         disk = Objects() if self.chance.randrange(4) == 0 else Names()
         self.world = World(disk)
-        self.is_small = self.chance.randrange(4) == 0
+        self.is_small = self.chance.randrange(6) == 0
         self.partition_by: tuple[str, ...] = ("day",) if self.chance.randrange(2) else ()
         self.turns = Turns(random.Random(f"{seed}-turns"))
         self.schedule = Schedule(self.turns)
@@ -102,7 +102,7 @@ class Swarm:
                 store.deliver_rest()
             end = World(self.world.disk, self.world.truth, JUDGE_LIFE)
             files = judge(
-                end, self._writers, expires=self.chance.randrange(8) == 0, is_thorough=self.chance.randrange(8) == 0
+                end, self._writers, expires=self.chance.randrange(8) == 0, is_thorough=self.chance.randrange(12) == 0
             )
         self._trace.update(repr(sorted(files)).encode())
         return self._outcome()
@@ -116,14 +116,15 @@ class Swarm:
         store = FaultyStore(self.world.store())
         self.stores.append(store)
         faults_left = chance.choice((0, 0, 1, 1, 2, 3))
-        every = chance.choice((4, 12, 30))
+        every = chance.choice((2, 5, 12))
 
         def pause(verb: str, path: str) -> None:
             nonlocal faults_left
             self._trace.update(f"{number}{verb}{path}\n".encode())
             self.schedule.point()
             self._remember(verb, path)
-            if faults_left and chance.randrange(every) == 0:
+            # Most calls are reads, and most of what can go wrong is not.
+            if faults_left and chance.randrange(4 * every if verb in READS else every) == 0:
                 faults_left -= 1
                 store.plan.append(self._fault(chance, store.calls, verb, path))
 
