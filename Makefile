@@ -1,6 +1,7 @@
 # Thin: each target makes the environment it needs (once, until its requirements change) and runs one thing.
 #   make test    lint and all tests but those of test-stores; ends in pytest's closing line
 #   make test-stores  the tests on S3 servers that take minutes to build (once, into .servers/, by Go)
+#   make faults  every fault at full size, and the ledger docs/faults.md; BUDGET=600 seconds for the parts without an end
 #   make servers      every server the tests use, running, with addresses and options, until Ctrl-C
 #   make demo    a stream on Spark, or plain Python: killed in the middle of a publish, recovered, proved by DuckDB
 #   make bench   the measurements, interleaved with the peers
@@ -10,7 +11,7 @@
 PYTHON ?= python3
 PIP_FLAGS = --quiet --disable-pip-version-check
 
-.PHONY: test test-stores build-servers servers lint demo bench lock clean
+.PHONY: test test-stores faults build-servers servers lint demo bench lock clean
 
 test: lint
 	.venv/bin/python tests/s3_servers.py build moto ministack
@@ -19,6 +20,11 @@ test: lint
 # What cannot be built or fetched is skipped, with the reason.
 test-stores: build-servers
 	.venv/bin/python -m pytest -m stores
+
+BUDGET = 3600
+
+faults: .venv/made
+	.venv/bin/python tests/faults_run.py --budget $(BUDGET)
 
 build-servers: .venv/made
 	.venv/bin/python tests/s3_servers.py build

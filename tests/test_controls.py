@@ -25,6 +25,7 @@ from crash_searches import (
     SLOW,
     SWEEP,
     Search,
+    aborts_and_writes_again,
     catch_up_and_commit,
     crashes,
     log_expires_and_sleeper_commits,
@@ -250,6 +251,13 @@ VARIANTS: dict[str, Variant] = {
     "entries read durable before the hint that counts on them": variant(
         log.Log.hint, "self.settle()\n", "pass\n", survival(crash_races.survivor_gets_a_late_notice, 1), "I13"
     ),
+    "an abort's files deleted before its epoch is published anew": variant(
+        writer.Sink.commit,
+        "    recovery.finish_aborts(self.log, self.identity, self.publisher)\n",
+        "    pass\n",
+        aborts_and_writes_again,
+        "I1",
+    ),
     "entries read durable before the answer": variant(
         writer.Sink._is_committed, "    self.log.settle()\n", "", survival(crash_races.survivor_replays), "I3"
     ),
@@ -299,8 +307,8 @@ VARIANTS: dict[str, Variant] = {
     ),
     "older names before newer ones": variant(
         recovery._expire_below,
-        "    for name in log.store.list(at):",
-        "    for name in reversed(log.store.list(at)):",
+        "    for name in sorted(log.store.list(at)):",
+        "    for name in sorted(log.store.list(at), reverse=True):",
         race(EXPIRE, sleeper_commits),
         "I1|I3|I7",
     ),

@@ -115,7 +115,7 @@ def open_sink(
             sink.recovered = recovery.recover(log, identity, publisher)
         if left:
             recovery.sweep(log, identity, publisher, left)
-        for former in {item.run for item in unfinished} - {run}:
+        for former in dict.fromkeys(item.run for item in unfinished if item.run != run):
             publisher.tidy(writer, former)
         # A writer that starts again and again without a commit must not leave a longer way to each next start.
         log.hint()

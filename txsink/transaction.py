@@ -110,6 +110,9 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
             log.refresh()
             standing(log, log.state, run)  # a fenced run finds its files swept: that is no damage
             _require_layout(log, log.state, publisher)  # a conversion deletes what is staged
+            if is_committed(log, run.writer, content.epoch, f"prepare epoch {content.epoch} of {run.writer!r}"):
+                log.settle()
+                return False  # by another transaction, so a sweep has dropped the files of this one
             raise CorruptError(
                 f"prepare epoch {content.epoch} of {run.writer!r}",
                 f"the staged file {staged.file.path} {problem}",
