@@ -313,6 +313,14 @@ ELSEWHERE = {
         "test_two_phase.py",
         "test_at_most_once_never_writes_an_epoch_that_was_begun_before",
     ),
+    "aborts finished before the next prepare entry": (
+        "test_abort_unfinished.py",
+        "test_a_writer_opened_without_recovery_finishes_an_abort_before_it_writes",
+    ),
+    "aborts finished before the next publish": (
+        "test_abort_unfinished.py",
+        "test_a_commit_finishes_the_abort_before_it_replaces_what_was_aborted",
+    ),
     "a file read whole before it gets its name": (
         "test_store_hdfs.py",
         "test_a_file_gets_its_name_once_it_can_be_read_whole",

@@ -125,6 +125,7 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
         claims, generation = standing(log, state, run)
         if _is_prepared(log, state, run, content.epoch, files):
             return None
+        _require_no_abort(state, run, content.epoch)
         columns = schema.merge(
             state.known_columns(),
             content.columns,
@@ -317,6 +318,19 @@ def _is_prepared(log: Log, state: State, run: Run, epoch: int, files: tuple[Data
                 epoch=pending.epoch,
             )
     return False
+
+
+def _require_no_abort(state: State, run: Run, epoch: int) -> None:
+    """Rows of an aborted epoch may still be seen, and its files are yet to be deleted: none may be named again."""
+    for item in state.aborting:
+        if item.writer == run.writer:
+            raise ConflictError(
+                f"prepare epoch {epoch} of {run.writer!r}",
+                f"epoch {item.epoch} was aborted (prepared at version {item.prepared}) and is not cleaned up yet",
+                "Try again: it is cleaned up first",
+                writer=run.writer,
+                epoch=item.epoch,
+            )
 
 
 def _require_partitions(log: Log, content: Content) -> None:

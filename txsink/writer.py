@@ -104,6 +104,9 @@ class Sink:
         self._require_open(what)
         _require_epoch(what, epoch)
         with self.lock:
+            # ORDER: aborts finished before the next publish, else a stalled run brings rows back next to what has
+            # replaced them (I1).
+            recovery.finish_aborts(self.log, self.identity, self.publisher)
             done = transaction.commit(self.log, self.identity, self.publisher, epoch)
             last = self.last_epoch
             if not done and (last is None or epoch > last):
