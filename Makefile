@@ -4,6 +4,7 @@
 #   make faults  every fault at full size, and the ledger docs/faults.md; BUDGET=600 seconds for the parts without an end
 #   make servers      every server the tests use, running, with addresses and options, until Ctrl-C
 #   make demo    a stream on Spark, or plain Python: killed in the middle of a publish, recovered, proved by DuckDB
+#   make model   the formal model on its large bounds, MINUTES=30 at most
 #   make bench   the measurements, interleaved with the peers
 #   make lock    pin anew what pyproject.toml asks for, with hashes and without naming an index
 # Another interpreter: make test PYTHON=python3.12
@@ -11,7 +12,7 @@
 PYTHON ?= python3
 PIP_FLAGS = --quiet --disable-pip-version-check
 
-.PHONY: test test-stores faults build-servers servers lint demo bench lock clean
+.PHONY: test test-stores faults build-servers servers lint demo model bench lock clean
 
 test: lint
 	.venv/bin/python tests/s3_servers.py build moto ministack
@@ -39,6 +40,9 @@ lint: .venv/made
 
 demo: .venv-demo/made
 	.venv-demo/bin/python examples/demo.py
+
+model: .venv/made
+	.venv/bin/python tests/formal.py $(MINUTES)
 
 bench: .venv-bench/made .venv-bench-delta/made .venv-bench-iceberg/made
 	.venv-bench/bin/python benchmarks/run.py

@@ -341,6 +341,10 @@ ELSEWHERE = {
         "test_convert.py",
         "test_a_conversion_may_crash_at_any_store_call_and_is_finished_by_doing_it_again",
     ),
+    "aborts finished before the next prepare entry": (
+        "test_abort_unfinished.py",
+        "test_a_writer_opened_without_recovery_finishes_an_abort_before_it_writes",
+    ),
     "a file read whole before it gets its name": (
         "test_store_hdfs.py",
         "test_a_file_gets_its_name_once_it_can_be_read_whole",

@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[1]
 ORDER = (
     "errors", "layout", "entry", "store", "schema", "segment", "state", "rows", "stats", "parquet", "stage", "place",
     "stager", "slots", "log", "delta_state", "delta", "delta_actions", "delta_upkeep", "adopt", "decision", "publish",
-    "transaction", "recovery", "snapshot", "history", "delta_view", "audit", "workplace", "txn", "writer", "sink",
-    "convert", "table", "two_phase", "file_sink", "commands", "cli", "testing",
+    "admission", "transaction", "recovery", "snapshot", "history", "delta_view", "audit", "workplace", "txn",
+    "writer", "sink", "convert", "table", "two_phase", "file_sink", "commands", "cli", "testing",
 )  # fmt: skip
 
 # What may be imported in few places only; nowhere else in txsink/ (and, where it says so, in formats/).

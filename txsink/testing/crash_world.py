@@ -82,9 +82,7 @@ def remembered() -> Iterator[None]:
 class World:
     """A disk, the processes that use it, and what they were told. `table_layout`: that of its table."""
 
-    def __init__(
-        self, disk: Disk, truth: Truth | None = None, life: int = 0, table_layout: str = "parquet"
-    ) -> None:
+    def __init__(self, disk: Disk, truth: Truth | None = None, life: int = 0, table_layout: str = "parquet") -> None:
         self.disk = disk
         self.layout = table_layout
         self.truth = Truth(keeps_replaced=not isinstance(disk, Objects)) if truth is None else truth

@@ -95,6 +95,8 @@ class NameStore:
         if self.move([(path, staged)]):
             raise InternalError(f"adopt {path}", f"it is gone, or {staged} is taken", "Report it")
 
+    def sync(self, path: str) -> None: ...
+
     def settle(self, paths: Paths) -> None:
         """Nothing: there is no power to cut."""
 

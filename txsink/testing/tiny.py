@@ -59,12 +59,12 @@ def stage(txn: Transaction, rows: tuple[int, ...]) -> None:
     store, settings = owner.log.store, owner.settings
     staged = []
     for at, (directory, file, columns, data) in enumerate(_encoded(rows, owner.log.state.partition_columns)):
-        name = layout.data_name(txn.epoch, at, f"{settings.id_prefix}{owner.log.stamps.new_id()}")
+        name = layout.data_name(txn.epoch, at, f"{settings.place.id_prefix}{owner.log.stamps.new_id()}")
         path = f"{directory}/{name}" if directory else name
-        output = store.create(f"{settings.directory}/{path}")
+        output = store.create(f"{settings.place.directory}/{path}")
         output.write(data)
         upload = output.seal()
-        tail = None if upload else store.tail(f"{settings.directory}/{path}", 0)
+        tail = None if upload else store.tail(f"{settings.place.directory}/{path}", 0)
         record = msgspec.structs.replace(file, path=path)
         identity = owner.identity
         stamp = tail.stamp if tail else ""
