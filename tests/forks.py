@@ -12,6 +12,7 @@ import ctypes
 import itertools
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -23,17 +24,22 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn, cast
 
+import msgspec
 import pandas as pd
+import pyarrow as pa
 import pyarrow.pandas_compat as pc
+import pyarrow.vendored.version as pv
 
 import power
 import roads
 import txsink.publish.rename
 from txsink.errors import TxsinkError
+from txsink.parquet import StageOptions
 
 LOADED = (
     pd,
     pc,
+    pv,
     txsink.publish.rename,
 )  # which a child would load at first use, in hundreds of calls that are not ours
 SECONDS_MAX = 120
@@ -126,8 +132,25 @@ def count(path: str, told: str, counted: str) -> None:
     Path(counted).write_text(f"{next(calls)}")
 
 
+def stage(parcel: str, first: str, count: str, dies_at: str, records: str) -> None:
+    """A worker's share of an epoch, with a stager that was sent to it; killed before that row, if so wished."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, int(count), 10):
+            if start <= int(dies_at) < start + 10:
+                os.kill(os.getpid(), signal.SIGKILL)
+            ids = range(int(first) + start, int(first) + min(start + 10, int(count)))
+            yield pa.record_batch({"id": list(ids), "k": [one % 4 for one in ids]})
+
+    stager = msgspec.structs.replace(pickle.loads(Path(parcel).read_bytes()), options=StageOptions(row_group_rows=100))
+    staged = stager.stage(batches())
+    if int(dies_at) >= int(count):
+        os.kill(os.getpid(), signal.SIGKILL)
+    Path(records).write_text(json.dumps([one.to_dict() for one in staged]))
+
+
 PROGRAMS: dict[str, Callable[..., None]] = {
-    one.__name__: one for one in (work, check, work_until, work_unsynced, count)
+    one.__name__: one for one in (work, check, work_until, work_unsynced, count, stage)
 }
 
 

@@ -9,7 +9,6 @@ Exits with 1 when anything was lost, doubled or not delivered.
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import sys
@@ -17,42 +16,13 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import power
 from forks import DONE, FOREIGN, Forks, forks
+from tally import Tally
 from traced import Fault, hindrance, plan, traced
-
-
-@dataclass
-class Tally:
-    """What a part planned, what came about, and what went wrong; `skipped`: why it could not be done here."""
-
-    part: str
-    store: str = "local"
-    planned: Counter[str] = field(default_factory=Counter)
-    delivered: Counter[str] = field(default_factory=Counter)
-    failures: list[str] = field(default_factory=list)
-    skipped: str = ""
-    seed: int | None = None
-
-    @property
-    def is_good(self) -> bool:
-        return not self.failures and self.planned == self.delivered
-
-    def line(self) -> str:
-        faults = {kind: {"planned": n, "delivered": self.delivered[kind]} for kind, n in sorted(self.planned.items())}
-        said: dict[str, Any] = {
-            "part": self.part,
-            "store": self.store,
-            "faults": faults,
-            "failures": len(self.failures),
-        }
-        said |= {"skipped": self.skipped} if self.skipped else {}
-        said |= {"seed": self.seed} if self.seed is not None else {}
-        return f"FAULTS {json.dumps(said)}"
 
 
 def wrong_after(parent: Forks, place: Path, table: Path | None = None) -> list[str]:

@@ -15,7 +15,8 @@ import pytest
 
 import roads
 from forks import DONE, OURS, Forks, forks
-from real_faults import Tally, every_fault, inject, sample, wrong_after
+from real_faults import every_fault, inject, sample, wrong_after
+from tally import Tally
 from traced import ERRORS, Fault, hindrance, traced
 from txsink.errors import TxsinkError
 

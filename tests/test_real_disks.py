@@ -13,7 +13,8 @@ import pytest
 
 import power
 from forks import Forks, forks
-from real_faults import Tally, calls_of_the_work, cut, fill, pages_needed
+from real_faults import calls_of_the_work, cut, fill, pages_needed
+from tally import Tally
 
 SEED = 20261119
 SIZES, CUTS, LYING_CUTS = 20, 14, 6
