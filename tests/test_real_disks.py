@@ -34,7 +34,7 @@ def require(root: Path, kind: str) -> None:
 def test_a_disk_that_is_full_at_any_size_loses_nothing_and_goes_on_once_there_is_room(
     parent: Forks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """I1, I3, I5, I14, F3: writes come back short, names and directories do not fit."""
+    """I1, I3, I5, I14: writes come back short, names and directories do not fit."""
     require(tmp_path, "tmpfs")
     needed = pages_needed(parent, tmp_path)
     assert needed > SIZES
