@@ -126,10 +126,14 @@ def work_unsynced(path: str, told: str, call: str, disk: str, ends: str) -> None
 
 
 def count(path: str, told: str, counted: str) -> None:
-    """Travel, and write down how many calls it took."""
-    calls = itertools.count()
-    roads.travel(Path(path), Path(told), power.counted(lambda: next(calls)))
-    Path(counted).write_text(f"{next(calls)}")
+    """Travel, and write down after how many calls each epoch was told, and how many there were."""
+    calls, found = itertools.count(1), [0]
+
+    def call() -> None:
+        found[-1] = next(calls)
+
+    roads.travel(Path(path), Path(told), power.counted(call), lambda: found.append(found[-1]))
+    Path(counted).write_text(json.dumps(found))
 
 
 def stage(parcel: str, first: str, count: str, dies_at: str, records: str) -> None:

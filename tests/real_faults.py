@@ -9,6 +9,7 @@ Exits with 1 when anything was lost, doubled or not delivered.
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import sys
@@ -116,11 +117,19 @@ def pages_needed(parent: Forks, root: Path) -> int:
 # -- power cuts -------------------------------------------------------------------------------------------------
 
 
-def calls_of_the_work(parent: Forks, root: Path) -> int:
-    """How many calls the work makes, before each of which the power can go."""
+def calls_of_the_work(parent: Forks, root: Path) -> list[int]:
+    """After how many calls each epoch is acknowledged; the last number: how many there are."""
     place = Path(tempfile.mkdtemp(dir=root))
     parent.run("count", place / "T", place / "told", place / "calls")
-    return int((place / "calls").read_text())
+    return list(map(int, json.loads((place / "calls").read_text())))
+
+
+def chosen_cuts(calls: Sequence[int], others: int, seed: int) -> list[int]:
+    """The call after each acknowledgement, where what was acknowledged has nothing but its own syncs; and others."""
+    *told, last = calls
+    after = [call + 1 for call in told]
+    rest = sorted({*range(1, last + 1)} - {*after})
+    return after + random.Random(seed).sample(rest, min(others, len(rest)))
 
 
 def cut(parent: Forks, disk: power.Disk, calls: Iterable[int], tally: Tally, program: str = "work_until") -> Tally:
@@ -190,9 +199,10 @@ def _power_cuts(parent: Forks, root: Path, seconds: float | None, seed: int) -> 
         tally = Tally("power cuts", store=f"local ({kind})", skipped=power.hindrance(root, kind))
         tallies.append(tally)
         if not tally.skipped:
-            calls = range(1, calls_of_the_work(parent, root) + 1)
+            calls = calls_of_the_work(parent, root)
+            others = calls[-1] if seconds is None else int(seconds / 2 / 0.7)
             with power.disk(root, kind) as disk:
-                cut(parent, disk, _drawn(calls, None if seconds is None else seconds / 2, 0.7, seed), tally)
+                cut(parent, disk, chosen_cuts(calls, others, seed), tally)
     return tallies
 
 

@@ -71,8 +71,8 @@ def answering(status: int, body: str = "", **headers: str) -> Answer:
     return answer
 
 
-def opened(endpoint: str) -> Store:
-    options = {"key": KEY, "secret": SECRET, "endpoint_url": endpoint, "deadline_seconds": 1}
+def opened(endpoint: str, seconds: float) -> Store:
+    options = {"key": KEY, "secret": SECRET, "endpoint_url": endpoint, "deadline_seconds": seconds}
     return open_store("s3://bucket", options)
 
 
@@ -98,7 +98,7 @@ def test_a_server_that_sends_us_elsewhere_is_not_followed(verb: str, status: int
         moved = answering(status, body, Location=f"{elsewhere}/bucket/a", x_amz_bucket_region="eu-west-7")
         with server(moved) as (endpoint, heard):
             try:
-                answer = VERBS[verb](opened(endpoint))
+                answer = VERBS[verb](opened(endpoint, 20))
             except TxsinkError:
                 answer = None
             assert heard, "nothing was asked, so nothing was redirected"
@@ -159,7 +159,7 @@ ANSWERS: dict[str, Answer] = {
 def test_no_error_log_or_text_of_a_real_client_says_the_secret(name: str, caplog: pytest.LogCaptureFixture) -> None:
     said: list[Any] = []
     with caplog.at_level(logging.DEBUG), server(ANSWERS[name]) as (endpoint, heard):
-        store = opened(endpoint)
+        store = opened(endpoint, 1)
         said += [repr(store), str(store)]
         for act in VERBS.values():
             try:

@@ -21,7 +21,7 @@ from traced import ERRORS, Fault, hindrance, traced
 from txsink.errors import TxsinkError
 
 SEED = 20261119
-KILLS, OTHERS = 45, 75
+KILLS, OTHERS = 40, 60
 
 
 @pytest.fixture(scope="module")
