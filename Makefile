@@ -6,13 +6,14 @@
 #   make demo    a stream on Spark, or plain Python: killed in the middle of a publish, recovered, proved by DuckDB
 #   make model   the formal model on its large bounds, MINUTES=30 at most
 #   make bench   the measurements, interleaved with the peers
+#   make audit   bandit, a bill of materials of what users install (dist/sbom.json), a look for known vulnerabilities
 #   make lock    pin anew what pyproject.toml asks for, with hashes and without naming an index
 # Another interpreter: make test PYTHON=python3.12
 
 PYTHON ?= python3
 PIP_FLAGS = --quiet --disable-pip-version-check
 
-.PHONY: test test-stores faults build-servers servers lint demo model bench lock clean
+.PHONY: test test-stores faults build-servers servers lint demo model bench audit lock clean
 
 test: lint
 	.venv/bin/python tests/s3_servers.py build moto ministack
@@ -47,9 +48,18 @@ model: .venv/made
 bench: .venv-bench/made .venv-bench-delta/made .venv-bench-iceberg/made
 	.venv-bench/bin/python benchmarks/run.py
 
+# 2: not scanned, because no advisory was to be had. It says so, and is not taken for clean.
+audit: .venv-audit/made
+	.venv-audit/bin/bandit --quiet --configfile pyproject.toml --recursive txsink formats
+	@mkdir -p dist
+	.venv-audit/bin/cyclonedx-py requirements requirements/runtime.txt --pyproject pyproject.toml --output-reproducible \
+	  --output-format JSON --output-file dist/sbom.json
+	.venv-audit/bin/python tests/vulnerabilities.py requirements/runtime.txt || [ $$? -eq 2 ]
+
 .venv/made: requirements/test.txt pyproject.toml
 .venv-demo/made: requirements/demo.txt pyproject.toml
 .venv-bench/made: requirements/bench.txt pyproject.toml
+.venv-audit/made: requirements/audit.txt pyproject.toml
 .venv-bench-delta/made: requirements/bench-delta.txt pyproject.toml
 .venv-bench-iceberg/made: requirements/bench-iceberg.txt pyproject.toml
 
@@ -74,6 +84,8 @@ lock:
 	PATH="$$PATH:$(CURDIR)/.venv-lock/bin"; for group in demo test bench bench-delta bench-iceberg; do \
 	  $(LOCK) pyproject.toml --extra cli --group $$group --output-file requirements/$$group.txt || exit 1; done; \
 	$(LOCK) --group ministack --output-file requirements/ministack.txt
+	$(LOCK) --group audit --output-file requirements/audit.txt
+	$(LOCK) pyproject.toml --all-extras --output-file requirements/runtime.txt
 
 clean:
-	rm -rf .venv .venv-demo .venv-bench .venv-bench-delta .venv-bench-iceberg .venv-lock .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist demo-data
+	rm -rf .venv .venv-audit .venv-demo .venv-bench .venv-bench-delta .venv-bench-iceberg .venv-lock .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist demo-data

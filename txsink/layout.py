@@ -64,6 +64,12 @@ _EPOCH = re.compile(r"0|[1-9][0-9]{0,18}")
 _GUEST = re.compile(rf"guest-({_EPOCH.pattern})-([0-9a-f]{{4,64}})/.+", re.DOTALL)
 _DATA_NAME = re.compile(rf"part-({_EPOCH.pattern})-(0|[1-9][0-9]{{0,8}})-([0-9a-f]{{4,64}})\.parquet")
 
+#: For RE2, which looks at a million paths at once: none that leaves its root fits. `is_data_path` says the whole truth.
+DATA_PATH = (
+    r"^(?:[^/=._\x00][^/=\x00]*=[^/\x00]+/)*"
+    rf"part-(?:{_EPOCH.pattern})-(?:0|[1-9][0-9]{{0,8}})-[0-9a-f]{{4,64}}\.parquet$"
+)
+
 
 class StagedName(NamedTuple):
     """What a staged file's path says of it. Of a pending upload (its id) the path tells the run by a tag only."""

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from txsink import layout, stats
 from txsink.entry import DataFile, Upload
-from txsink.errors import InvalidRequestError
+from txsink.errors import CorruptError, InvalidRequestError
 from txsink.store import Output, Store
 
 _COMPRESSIONS = ("gzip", "lz4", "none", "snappy", "zstd")  # what Spark reads without another jar
@@ -229,7 +229,10 @@ def verify(store: Store, path: str, file: DataFile, stamp: str = "", *, deep: bo
 
     Its pages are read when it was touched since `stamp`, or when `deep`.
     """
-    found = identity(store, path)
+    try:
+        found = identity(store, path)
+    except CorruptError as error:  # no file at all: a link, a pipe
+        return error.found.removeprefix("it ")
     if found is None:
         return "is missing"
     if found.bytes != file.bytes:
