@@ -17,10 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from crash_scenarios import Scenario, setting
-from txsink import recovery
+from txsink import delta_view, recovery
+from txsink.delta import DeltaLog
 from txsink.errors import TxsinkError
-from txsink.testing.crash_book import STAGING, Book, Files, Truth, Violation
+from txsink.log import Log
+from txsink.store import StorageOptions
+from txsink.testing.crash_book import ROOT, STAGING, Book, Files, Truth, Violation
 from txsink.testing.crash_check import check_healed, check_log_reader, check_same, check_wounded
+from txsink.testing.crash_delta import check_delta_reader
 from txsink.testing.crash_world import World
 from txsink.testing.objects import Objects
 from txsink.testing.simdisk import Crash, SimDisk
@@ -65,7 +69,7 @@ def crash_state(chosen: Scenario, call: int, when: Literal["before", "after"]) -
     disk = SimDisk()
     disk.crash_at(call, when)
     with suppress(Crash):
-        chosen.run(World(disk))
+        chosen.run(World(disk, table_layout=chosen.table_layout))
     is_at_the_end = (when, disk.calls) == ("after", call)  # the last call failed, so nothing came after it to die in
     if disk.delivered != 1 and not is_at_the_end:
         raise Violation("no crash", f"the one planned {when} call {call} never came")
@@ -147,7 +151,7 @@ class Explorer:
         self._explore_seconds(seconds, chance)
 
     def _first(self) -> list[Moment]:
-        world = World(SimDisk())
+        world = World(SimDisk(), table_layout=self.chosen.table_layout)
         try:
             return moments(world, self.chosen.run)
         except TxsinkError as error:
@@ -184,7 +188,7 @@ class Explorer:
 def walk(chosen: Scenario, crashes: int, seed: str) -> None:
     """Crash, crash in the recovery, crash in the recovery of that … and judge what the last one leaves (F27)."""
     chance = random.Random(f"{chosen.name}-{seed}")
-    run, world = chosen.run, World(SimDisk())
+    run, world = chosen.run, World(SimDisk(), table_layout=chosen.table_layout)
     for depth in range(1, crashes + 1):
         found = moments(world, run)
         moment = found[chance.randrange(len(found))]
@@ -239,6 +243,18 @@ def read_log(world: World, files: Files, book: Book) -> None:
     except TxsinkError as error:
         raise Violation("I13 reader refused", f"{type(error).__name__}: {error}") from error
     check_log_reader(files, live, book, world.truth)
+    if world.truth.is_delta and reader.exists:
+        check_delta_reader(files, delta_files(reader))
+
+
+def delta_files(reader: Log) -> set[str]:
+    """The files that the engine's reader of Delta tables sees."""
+    delta = DeltaLog(reader.store, ROOT, reader.stamps, ROOT, StorageOptions())
+    try:
+        facts = delta_view.facts_in(reader, delta, delta_view.state_at(reader, delta, None))
+    except TxsinkError as error:
+        raise Violation("I13 reader refused", f"{type(error).__name__}: {error}") from error
+    return {fact.path or "" for fact in facts}
 
 
 def clear(world: World) -> None:

@@ -151,8 +151,9 @@ def sweep(log: Log, run: Run, publisher: Publisher, names: list[StagedName], *, 
 
 def temporaries(log: Log, *, dry_run: bool = False) -> list[str]:
     """Delete half-made log objects. A put whose temporary file vanishes makes it again."""
-    root = f"{log.root}/{layout.HEAD_PATH}".rpartition("/")[0]  # the hint's own are here, all others below
-    found = [f"{root}/{path}" for path in log.store.list(root) if layout.is_temporary(path)]
+    # The hint's own are here, all others below; and those of Delta's log.
+    roots = [f"{log.root}/{layout.HEAD_PATH}".rpartition("/")[0], f"{log.root}/{layout.DELTA_DIRECTORY}"]
+    found = [f"{root}/{path}" for root in roots for path in log.store.list(root) if layout.is_temporary(path)]
     if not dry_run:
         for path in found:
             log.store.delete(path)

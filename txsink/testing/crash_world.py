@@ -55,8 +55,10 @@ class World:
         self, disk: SimDisk | Objects, truth: Truth | None = None, life: int = 0, table_layout: str = "parquet"
     ) -> None:
         self.disk = disk
-        self.layout = table_layout
-        self.truth = Truth(keeps_replaced=isinstance(disk, SimDisk)) if truth is None else truth
+        if truth is None:
+            truth = Truth(keeps_replaced=isinstance(disk, SimDisk), is_delta=table_layout == "delta")
+        self.layout = "delta" if truth.is_delta else "parquet"
+        self.truth = truth
         self.life = life
         self.wrap: Callable[[Store], Store] = lambda store: store
 
