@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from txsink import layout, stats
-from txsink.entry import DataFile, Upload
+from txsink import layout, schema, stats
+from txsink.entry import Column, DataFile, Upload
 from txsink.errors import CorruptError, InvalidRequestError
 from txsink.store import Output, Store
 
@@ -222,6 +222,11 @@ def footer_of(store: Store, path: str) -> Footer | None:
     region = tail.data[-size:] if is_whole else b""
     digest = hashlib.sha256(region).hexdigest() if is_whole else ""
     return Footer(Identity(tail.bytes, digest, tail.stamp), region)
+
+
+def columns_in(region: bytes) -> tuple[Column, ...]:
+    """The columns of a file, from its footer region."""
+    return schema.columns_of(pq.read_metadata(pa.BufferReader(region)).schema.to_arrow_schema())
 
 
 def verify(store: Store, path: str, file: DataFile, stamp: str = "", *, deep: bool = False) -> str | None:

@@ -84,8 +84,10 @@ class World:
 
     def __init__(self, disk: Disk, truth: Truth | None = None, life: int = 0, table_layout: str = "parquet") -> None:
         self.disk = disk
-        self.layout = table_layout
-        self.truth = Truth(keeps_replaced=not isinstance(disk, Objects)) if truth is None else truth
+        if truth is None:
+            truth = Truth(keeps_replaced=not isinstance(disk, Objects), is_delta=table_layout == "delta")
+        self.layout = "delta" if truth.is_delta else "parquet"
+        self.truth = truth
         self.life = life
         self.wrap: Callable[[Store], Store] = lambda store: store
 
