@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from txsink.sink import open_sink, stamps
 from txsink.store import Store, open_store
@@ -17,7 +17,7 @@ from txsink.testing.faults import FaultyStore
 
 _T = TypeVar("_T")
 ROWS = {0: [1, 2], 1: [3, 4]}
-TWO_FILES = {"row_group_rows": 1, "target_file_bytes": 1}
+TWO_FILES: dict[str, Any] = {"row_group_rows": 1, "target_file_bytes": 1, "layout": "parquet"}
 
 # Before which call of which verb of the store, once epoch 1 is begun.
 POINTS = {

@@ -83,18 +83,16 @@ def open_table(path: AnyPath, *, storage_options: dict[str, object] | None = Non
     """Open a table for reading. Nothing is created: a path without a table is InvalidRequestError."""
     uri = uri_of(path)
     storage_options = StorageOptions.of(storage_options)
-    return open_log(open_store(uri, storage_options), stamps(), uri, storage_options)
+    return open_log(open_store(uri, storage_options), stamps(), uri)
 
 
-def open_log(store: Store, parts: Stamps, path: str, storage_options: StorageOptions | None = None) -> Table:
+def open_log(store: Store, parts: Stamps, path: str) -> Table:
     """`open_table` over a given store and clock."""
     log = Log(store, store.resolve(path), parts)
     log.load()
     if log.exists:
         is_delta = log.state.layout == DELTA
-        return Table(
-            log, DeltaLog(store, log.root, parts, path, StorageOptions.of(storage_options)) if is_delta else None
-        )
+        return Table(log, DeltaLog(store, log.root, parts, path) if is_delta else None)
     raise InvalidRequestError(
         f"open the table {path}",
         "there is no txsink table",
