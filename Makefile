@@ -1,8 +1,10 @@
 # Thin: each target makes the environment it needs (once, until its requirements change) and runs one thing.
 #   make test    lint and all tests but those of test-stores; ends in pytest's closing line
 #   make test-stores  the tests on S3 servers that take minutes to build (once, into .servers/, by Go)
+#   make faults  every fault at full size, and the ledger docs/faults.md; BUDGET=600 seconds for the parts without an end
 #   make servers      every server the tests use, running, with addresses and options, until Ctrl-C
 #   make demo    a stream on Spark, or plain Python: killed in the middle of a publish, recovered, proved by DuckDB
+#   make model   the formal model on its large bounds, MINUTES=30 at most
 #   make bench   the measurements, interleaved with the peers
 #   make lock    pin anew what pyproject.toml asks for, with hashes and without naming an index
 # Another interpreter: make test PYTHON=python3.12
@@ -10,7 +12,7 @@
 PYTHON ?= python3
 PIP_FLAGS = --quiet --disable-pip-version-check
 
-.PHONY: test test-stores build-servers servers lint demo bench lock clean
+.PHONY: test test-stores faults build-servers servers lint demo model bench lock clean
 
 test: lint
 	.venv/bin/python tests/s3_servers.py build moto ministack
@@ -19,6 +21,11 @@ test: lint
 # What cannot be built or fetched is skipped, with the reason.
 test-stores: build-servers
 	.venv/bin/python -m pytest -m stores
+
+BUDGET = 3600
+
+faults: .venv/made
+	.venv/bin/python tests/faults_run.py --budget $(BUDGET)
 
 build-servers: .venv/made
 	.venv/bin/python tests/s3_servers.py build
@@ -33,6 +40,9 @@ lint: .venv/made
 
 demo: .venv-demo/made
 	.venv-demo/bin/python examples/demo.py
+
+model: .venv/made
+	.venv/bin/python tests/formal.py $(MINUTES)
 
 bench: .venv-bench/made .venv-bench-delta/made .venv-bench-iceberg/made
 	.venv-bench/bin/python benchmarks/run.py

@@ -17,12 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from crash_scenarios import Scenario, setting
-from txsink import recovery
 from txsink.errors import TxsinkError
-from txsink.testing.crash_book import STAGING, Book, Files, Truth, Violation
-from txsink.testing.crash_check import check_healed, check_log_reader, check_same, check_wounded
-from txsink.testing.crash_world import World
-from txsink.testing.objects import Objects
+from txsink.testing import crash_judge
+from txsink.testing.crash_book import Truth, Violation
+from txsink.testing.crash_check import check_wounded
+from txsink.testing.crash_world import Disk, World
 from txsink.testing.simdisk import Crash, SimDisk
 from txsink.testing.simimage import Choice
 
@@ -33,7 +32,7 @@ SECONDS_MAX = 40  # crashes looked at within one recovery
 class Moment(NamedTuple):
     """A disk just before a call, and what had been told by then."""
 
-    disk: SimDisk | Objects
+    disk: Disk
     truth: Truth
 
 
@@ -50,7 +49,7 @@ def moments(world: World, run: Callable[[World], object]) -> list[Moment]:
     """The disk before every changing call of `run`, and after the last one."""
     found: list[Moment] = []
 
-    def note(disk: SimDisk | Objects) -> None:
+    def note(disk: Disk) -> None:
         found.append(Moment(disk.after_kill(), world.truth.fork()))
 
     world.disk.watch = note
@@ -106,10 +105,10 @@ class Whole:
         return self._chance.randrange(2) if stop == 2 else stop - 1
 
 
-def images(moment: Moment, seed: str, mixtures: int) -> Iterator[SimDisk | Objects]:
+def images(moment: Moment, seed: str, mixtures: int) -> Iterator[Disk]:
     """The disks that a kill and power cuts at this moment can leave."""
     yield moment.disk
-    if isinstance(moment.disk, Objects):
+    if not isinstance(moment.disk, SimDisk):
         return  # what was answered is durable
     kinds = [Whole, random.Random]
     choices: list[Choice] = ["lost", "kept", *(kinds[n % 2](f"{seed}-{n}") for n in range(mixtures))]
@@ -171,7 +170,7 @@ class Explorer:
             if self._is_new(image, moment.truth):
                 judge(self.chosen, Moment(image, moment.truth), 2, is_thorough=chance.randrange(8) == 0)
 
-    def _is_new(self, image: SimDisk | Objects, truth: Truth) -> bool:
+    def _is_new(self, image: Disk, truth: Truth) -> bool:
         mark = image.fingerprint()
         self.tally.states.add(mark)
         key = (mark, frozenset(truth.told))
@@ -193,76 +192,20 @@ def walk(chosen: Scenario, crashes: int, seed: str) -> None:
         world = World(image.after_kill(), moment.truth.fork(), depth * RECOVERY_LIFE)
 
         def run(world: World) -> None:
-            heal(chosen, world, expires=chosen.expires)
+            crash_judge.heal(world, chosen.writers, expires=chosen.expires)
 
     judge(chosen, Moment(world.disk, world.truth), crashes + 1, is_thorough=True)
 
 
 def judge(chosen: Scenario, moment: Moment, depth: int, *, is_thorough: bool) -> list[Moment]:
     """Check the wounded disk, recover it, check it; `is_thorough`: once more, and write an epoch."""
-    before = moment.disk.files()
-    book = check_wounded(before, moment.truth)
     world = World(moment.disk.after_kill(), moment.truth.fork(), depth * RECOVERY_LIFE)
-    read_log(world, before, book)
-    found = moments(world, lambda world: heal(chosen, world, expires=chosen.expires))
-    clear(world)
-    healed = world.disk.files()
-    after = check_healed(healed, world.truth, before, book)
-    if is_thorough:
-        read_log(world, healed, after)
-        converge(chosen, world, healed)
+    found: list[Moment] = []
+    crash_judge.judge(
+        world,
+        chosen.writers,
+        expires=chosen.expires,
+        is_thorough=is_thorough,
+        run=lambda heal: found.extend(moments(world, heal)),
+    )
     return found
-
-
-def heal(chosen: Scenario, world: World, *, expires: bool) -> None:
-    """What the program does when it starts again; what it is told by that it builds upon."""
-    for writer in chosen.writers:
-        try:
-            sink = world.sink(writer)
-        except TxsinkError as error:
-            raise Violation("I14 recovery refused", f"{type(error).__name__}: {error}") from error
-        if sink.last_epoch is not None:
-            world.tell("committed", writer, sink.last_epoch)
-    if expires:
-        world.remember()
-        try:
-            recovery.expire(sink.log, sink.log.state.version)
-        except TxsinkError as error:
-            raise Violation("I14 expiry refused", f"{type(error).__name__}: {error}") from error
-
-
-def read_log(world: World, files: Files, book: Book) -> None:
-    """What a reader that goes through the log sees."""
-    try:
-        reader = world.reader()
-        live = {path: fact.file() for path, fact in reader.live().items()} if reader.exists else {}
-    except TxsinkError as error:
-        raise Violation("I13 reader refused", f"{type(error).__name__}: {error}") from error
-    check_log_reader(files, live, book, world.truth)
-
-
-def clear(world: World) -> None:
-    """Delete half-made log objects, as `txsink sweep` does."""
-    recovery.temporaries(world.log())
-
-
-def converge(chosen: Scenario, world: World, healed: Files) -> None:
-    """I12: opening again changes nothing more. I14: work goes on."""
-    heal(chosen, world, expires=False)
-    clear(world)
-    again = world.disk.files()
-    check_same(again, healed)
-    for writer in chosen.writers:
-        try:
-            program = world.open(writer)
-            last = program.sink.last_epoch
-            program.commit(1_000 if last is None else last + 1_000, (90_000 + ord(writer[0]), 91_000 + ord(writer[0])))
-        except TxsinkError as error:
-            raise Violation("I14 no further epoch", f"{type(error).__name__}: {error}") from error
-    clear(world)
-    files = world.disk.files()
-    staged = [path for path in files if path.startswith(STAGING)]
-    if staged:
-        raise Violation("I9 staged left-over", f"{staged}")
-    book = check_wounded(files, world.truth)
-    read_log(world, files, book)

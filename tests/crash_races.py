@@ -23,9 +23,8 @@ from txsink.store import Store
 from txsink.store.local import LocalStore
 from txsink.testing.crash_book import Violation
 from txsink.testing.crash_check import check_wounded
-from txsink.testing.crash_world import Program, World
+from txsink.testing.crash_world import Disk, Program, World
 from txsink.testing.faults import FaultyStore, delay
-from txsink.testing.objects import Objects
 from txsink.testing.simdisk import Crash, SimDisk
 
 BOTH = Scenario("race", lambda _: None, ("w", "v", "u"), is_small=True, expires=True)
@@ -106,8 +105,8 @@ ACTS: dict[str, Act] = {
     "prepare, abort": Act(two_epochs, {}, prepare_and_abort),
     "begin, abort": Act(two_epochs, {}, begin_and_abort),
     "overwrite": Act(two_epochs, {}, lambda _, program: program.commit(2, (0, 5), mode="overwrite")),
-    "open": Act(leftovers, {}, lambda world, _: world.open()),
-    "open an overwrite": Act(a_pending_overwrite, {}, lambda world, _: world.open()),
+    "open": Act(leftovers, {"recover": False}, lambda world, _: world.open()),
+    "open an overwrite": Act(a_pending_overwrite, {"recover": False}, lambda world, _: world.open()),
     "write once": Act(
         another_writer,
         {"is_one_shot": True},
@@ -186,9 +185,7 @@ def plain(store: Store) -> Store:
     return store
 
 
-def races(
-    chosen: Act, rival: Callable[[World], None], disk: Callable[[], SimDisk | Objects] = SimDisk
-) -> Iterator[World]:
+def races(chosen: Act, rival: Callable[[World], None], disk: Callable[[], Disk] = SimDisk) -> Iterator[World]:
     """The worlds after each interruption of the act by the rival."""
     for call in itertools.count(1):
         world = World(disk())

@@ -8,19 +8,17 @@ Does not promise: to judge anything. That is `crash_check`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import lru_cache
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
-from txsink import entry, log, recovery, segment
+from txsink import recovery
 from txsink.schema import columns_of
 from txsink.testing.crash_book import day_of
-from txsink.testing.crash_world import Program, World, rows_table
+from txsink.testing.crash_world import Program, World, remembered, rows_table, small_blocks
 
 
 class Scenario(NamedTuple):
@@ -52,21 +50,10 @@ def scenario(
     return register
 
 
-_decode_entry, _decode_segment = lru_cache(1 << 15)(entry.decode), lru_cache(1 << 13)(segment.decode)
-
-
 @contextmanager
 def setting(chosen: Scenario) -> Iterator[None]:
     """The sizes the scenario runs with; pure functions of bytes remember what they said."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(entry, "decode", _decode_entry)
-        patch.setattr(segment, "decode", _decode_segment)
-        if chosen.is_small:
-            # Both modules name the constant: they must agree.
-            patch.setattr(segment, "BLOCK", 4)
-            patch.setattr(log, "BLOCK", 4)
-            patch.setattr(segment, "FANOUT", 2)
-            patch.setattr(log, "HINT_EVERY", 3)
+    with remembered(), small_blocks() if chosen.is_small else nullcontext():
         yield
 
 

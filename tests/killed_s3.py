@@ -9,13 +9,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from txsink.sink import open_sink, stamps
 from txsink.store import Store, open_store
 from txsink.testing.faults import FaultyStore
 
-_T = TypeVar("_T")
 ROWS = {0: [1, 2], 1: [3, 4]}
 TWO_FILES: dict[str, Any] = {"row_group_rows": 1, "target_file_bytes": 1, "layout": "parquet"}
 
@@ -41,13 +40,13 @@ class Doomed(FaultyStore):
 
     def doom(self, verb: str, nth: int, act: Callable[[], object]) -> None:
         self._verb, self._left, self._act = verb, nth, act
+        self.pause = self._passes
 
-    def call(self, verb: str, path: str, act: Callable[[], _T]) -> _T:
+    def _passes(self, verb: str, path: str) -> None:
         if verb == self._verb:
             self._left -= 1
             if self._left == 0:
                 self._act()
-        return super().call(verb, path, act)
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ from crash_searches import (
     SLOW,
     SWEEP,
     Search,
+    aborts_and_writes_again,
     catch_up_and_commit,
     crashes,
     log_expires_and_sleeper_commits,
@@ -250,6 +251,13 @@ VARIANTS: dict[str, Variant] = {
     "entries read durable before the hint that counts on them": variant(
         log.Log.hint, "self.settle()\n", "pass\n", survival(crash_races.survivor_gets_a_late_notice, 1), "I13"
     ),
+    "an abort's files deleted before its epoch is published anew": variant(
+        writer.Sink.commit,
+        "    recovery.finish_aborts(self.log, self.identity, self.publisher)\n",
+        "    pass\n",
+        aborts_and_writes_again,
+        "I1",
+    ),
     "entries read durable before the answer": variant(
         writer.Sink._is_committed, "    self.log.settle()\n", "", survival(crash_races.survivor_replays), "I3"
     ),
@@ -299,8 +307,8 @@ VARIANTS: dict[str, Variant] = {
     ),
     "older names before newer ones": variant(
         recovery._expire_below,
-        "    for name in log.store.list(at):",
-        "    for name in reversed(log.store.list(at)):",
+        "    for name in sorted(log.store.list(at)):",
+        "    for name in sorted(log.store.list(at), reverse=True):",
         race(EXPIRE, sleeper_commits),
         "I1|I3|I7",
     ),
@@ -312,6 +320,30 @@ ELSEWHERE = {
     "attempt durable before the first row is staged": (
         "test_two_phase.py",
         "test_at_most_once_never_writes_an_epoch_that_was_begun_before",
+    ),
+    "Delta's commit before the entry that makes it count": (
+        "test_convert.py",
+        "test_a_conversion_may_crash_at_any_store_call_and_is_finished_by_doing_it_again",
+    ),
+    "converted before staged files go": (
+        "test_convert.py",
+        "test_a_conversion_at_any_store_call_of_a_writer_takes_its_epoch_along_or_refuses_it",
+    ),
+    "closed to writers before a file goes": (
+        "test_convert.py",
+        "test_an_epoch_that_is_committed_at_any_store_call_of_a_conversion_is_in_it",
+    ),
+    "gone durably before the entry": (
+        "test_convert.py",
+        "test_no_power_cut_in_a_conversion_shows_a_directory_reader_what_was_replaced",
+    ),
+    "converted before Delta's log goes": (
+        "test_convert.py",
+        "test_a_conversion_may_crash_at_any_store_call_and_is_finished_by_doing_it_again",
+    ),
+    "aborts finished before the next prepare entry": (
+        "test_abort_unfinished.py",
+        "test_a_writer_opened_without_recovery_finishes_an_abort_before_it_writes",
     ),
     "a file read whole before it gets its name": (
         "test_store_hdfs.py",

@@ -17,13 +17,13 @@ from crash_scenarios import SCENARIOS, Scenario, setting
 from txsink.errors import CorruptError, OutcomeUnknownError, TxsinkError, UnavailableError
 from txsink.store import Store
 from txsink.testing.crash_book import STAGING, Book, book_of
-from txsink.testing.crash_world import Program, World
+from txsink.testing.crash_world import Disk, Program, World
 from txsink.testing.faults import Fault, FaultyStore, crash_after, crash_before, fail_before, lose_answer, lose_request
 from txsink.testing.objects import Objects
 from txsink.testing.simdisk import Crash, SimDisk
 
 READS = {"resolve", "read", "tail", "list", "same_place", "uploads", "parts"}
-NewDisk: TypeAlias = Callable[[], SimDisk | Objects]
+NewDisk: TypeAlias = Callable[[], Disk]
 DISKS: list[NewDisk] = [SimDisk, Objects]
 
 

@@ -23,7 +23,7 @@ from crash_races import (
 from crash_scenarios import setting
 from crash_searches import survival
 from txsink.testing.crash_book import book_of
-from txsink.testing.crash_world import Program, World
+from txsink.testing.crash_world import Disk, Program, World
 from txsink.testing.objects import Objects
 from txsink.testing.simdisk import SimDisk
 
@@ -32,7 +32,7 @@ from txsink.testing.simdisk import SimDisk
 @pytest.mark.parametrize("rival", RIVALS, ids=lambda rival: rival.__name__)
 @pytest.mark.parametrize("name", ACTS)
 def test_whatever_a_rival_does_in_between_no_promise_is_broken(
-    name: str, rival: Callable[[World], None], disk: Callable[[], SimDisk | Objects]
+    name: str, rival: Callable[[World], None], disk: Callable[[], Disk]
 ) -> None:
     with setting(BOTH):
         for world in races(ACTS[name], rival, disk):

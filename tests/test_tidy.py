@@ -22,9 +22,9 @@ ROOT = Path(__file__).parents[1]
 # A module of txsink imports only what stands before it.
 ORDER = (
     "errors", "layout", "entry", "store", "schema", "segment", "state", "rows", "stats", "parquet", "stage", "place",
-    "stager", "slots", "log", "delta_state", "delta", "delta_upkeep", "adopt", "decision", "publish", "transaction",
-    "recovery", "snapshot", "history", "delta_view", "audit", "workplace", "txn", "writer", "sink", "table",
-    "two_phase", "file_sink", "commands", "cli", "testing",
+    "stager", "slots", "log", "delta_state", "delta", "delta_actions", "delta_upkeep", "adopt", "decision", "publish",
+    "admission", "transaction", "recovery", "snapshot", "history", "delta_view", "audit", "workplace", "txn",
+    "writer", "sink", "convert", "table", "two_phase", "file_sink", "commands", "cli", "testing",
 )  # fmt: skip
 
 # What may be imported in few places only; nowhere else in txsink/ (and, where it says so, in formats/).
@@ -44,10 +44,17 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "pyspark_txsink": ("formats/",),
 }
 CALLERS = {
-    ("log", "append"): ("txsink/transaction.py", "txsink/recovery.py", "txsink/log.py", "txsink/testing/"),
+    ("log", "append"): (
+        "txsink/transaction.py",
+        "txsink/recovery.py",
+        "txsink/convert.py",
+        "txsink/log.py",
+        "txsink/testing/",
+    ),
     ("store", "delete"): (
         "txsink/recovery.py",
         "txsink/adopt.py",
+        "txsink/convert.py",
         "txsink/delta_upkeep.py",  # its own scratch files
         "txsink/publish/",
         "txsink/slots.py",

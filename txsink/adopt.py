@@ -59,7 +59,7 @@ class Guest(NamedTuple):
     def _drop(self, paths: list[str]) -> None:
         for path in paths:
             self.store.delete(f"{self.path}/{path}")
-        for parent in {path.rpartition("/")[0] for path in ("", *paths)}:
+        for parent in dict.fromkeys(path.rpartition("/")[0] for path in ("", *paths)):
             self.store.prune(f"{self.path}/{parent}".rstrip("/"), self.place.directory)
 
     def _record(

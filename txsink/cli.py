@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import click
 
 ERROR = 1
+LAYOUTS = ("parquet", "delta")
 _LOG_LIMIT = 50
 _WIDE = 1 << 16  # columns: what is no terminal gets every row on one line, for grep
 
@@ -92,6 +93,8 @@ def _group() -> click.Group:
         (commands.abort, click.Argument(["writer"]), click.Argument(["epoch"], type=epoch), yes),
         (commands.sweep, writer, yes),
         (commands.verify, click.Option(["--deep"], is_flag=True, help="Read every page and count the rows.")),
+        (commands.checkpoint,),
+        (commands.convert, click.Option(["--to"], type=click.Choice(LAYOUTS), required=True, help="The layout."), yes),
         (commands.explain, click.Argument(["writer"]), click.Argument(["epoch"], type=epoch)),
     ):
         group.add_command(_command(run, params))

@@ -13,13 +13,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from txsink import audit, layout, recovery
+from txsink import audit, delta_upkeep, layout, recovery
 from txsink.audit import Problem
+from txsink.convert import to_delta, to_parquet
 from txsink.decision import Action
+from txsink.delta import DeltaLog
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError
 from txsink.layout import StagedName
 from txsink.log import Log
-from txsink.publish import names_of
+from txsink.publish import DELTA, PARQUET, names_of
 from txsink.sink import new_id, open_writer, stamps
 from txsink.store import open_store
 from txsink.table import PendingTransaction, Table, open_table
@@ -65,6 +67,7 @@ def status(path: str) -> Report:
     data = {
         "path": table.path,
         "table_id": table.table_id,
+        "layout": table.layout,
         "version": table.version,
         "boundary": table.boundary,
         **total,
@@ -223,6 +226,44 @@ def sweep(path: str, writer: str | None, *, yes: bool) -> Report:
     if any(one.action is Action.RETIRE for one in asked):
         note = "A run to be retired never claimed its writer: if it is alive, in its first epoch, it is fenced."
     return _planned(table, plan, {"deleted": deleted}, text, is_done=yes, note=note)
+
+
+def checkpoint(path: str) -> Report:
+    """Make a checkpoint of a Delta table's log, and delete commits that have expired."""
+    version = delta_upkeep.checkpoint(_delta_of(open_table(path), "make a checkpoint of"))
+    return Report({"path": path, "delta_version": version}, [f"A checkpoint of Delta's version {version} is there."])
+
+
+def convert(path: str, to: str, *, yes: bool) -> Report:
+    """Give the table another layout, in place."""
+    table = open_table(path)
+    left = to == PARQUET and table.log.store.list(f"{table.path}/{layout.DELTA_DIRECTORY}")
+    if table.layout == to and not left:
+        return Report({"path": table.path, "is_dry_run": not yes, "plan": [], "layout": to}, [f"It is {to} already."])
+    files = table.files()
+    content = {"files": len(files), "rows": sum(one.rows for one in files)}
+    plan = [{"action": f"convert to {to}", "writer": None, "epoch": None, **content}]
+    if not yes:
+        note = "Writers that are open are refused at their next prepare, and what they have staged is deleted."
+        if to == PARQUET:
+            note += " Older versions can no longer be read by Delta's readers."
+        return _planned(table, plan, {"layout": table.layout}, [], is_done=False, note=note)
+    delta = table.delta or DeltaLog(table.log.store, table.path, stamps(), path)
+    done = to_delta(table.log, delta) if to == DELTA else to_parquet(table.log, delta)
+    problems = open_table(path).verify()
+    data = {"path": table.path, "is_dry_run": False, "plan": plan, "layout": to, "version": done.version}
+    data["problems"] = [one._asdict() for one in problems]
+    text: list[str | Grid] = [f"{table.path} has the layout {to} from version {done.version} on: {done.files} files."]
+    if problems:
+        text.append(Grid(["where", "what"], [list(one) for one in problems]))
+    return Report(data, text, UNHEALTHY if problems else OK)
+
+
+def _delta_of(table: Table, what: str) -> DeltaLog:
+    if table.delta is None:
+        found = f"its layout is {table.layout}"
+        raise InvalidRequestError(f"{what} {table.path}", found, "Convert it first: `txsink convert --to delta`")
+    return table.delta
 
 
 def _sweeper(table: Table, writer: str) -> Run:

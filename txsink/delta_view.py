@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from txsink import schema, segment
 from txsink.delta import DeltaLog, columns_of, plain_text
 from txsink.delta_state import DeltaState, decoded_path
-from txsink.entry import Column, Commit, Prepare
+from txsink.entry import Column, Commit, Convert, Prepare
 from txsink.errors import InvalidRequestError
 from txsink.log import Log
 from txsink.segment import Fact
@@ -62,14 +62,20 @@ def _added(log: Log) -> dict[str, Fact]:
     return {fact.path or "": fact for fact in segment.rows_of(facts.filter(pc.field("kind") == "add"))}
 
 
+def is_told_by(log: Log, version: int) -> bool:
+    """Whether Delta's log tells a version of a table that has the Delta layout: not those before it was converted."""
+    converted = log.facts().filter(pc.field("kind") == "convert")["version"].to_pylist()
+    return version >= max(converted, default=0)
+
+
 def _delta_version(log: Log, version: int) -> int | None:
     """Where Delta's log was at a version of ours; None when there was no Delta table yet."""
     for at in range(version, log.state.boundary - 1, -1):
         entry = log.entry(at)
-        if isinstance(entry, Commit) and entry.delta is not None:
+        if isinstance(entry, Commit | Convert) and entry.delta is not None:
             return entry.delta
     # Before the first commit the table is what the first epoch found.
-    for at in range(version + 1, log.state.version + 1):
+    for at in range(log.state.boundary, log.state.version + 1):
         entry = log.entry(at)
         if isinstance(entry, Prepare):
             return entry.base

@@ -177,7 +177,14 @@ class Maintenance(Entry, frozen=True, kw_only=True, tag="maintenance", forbid_un
     boundary: Count | None
 
 
-AnyEntry: TypeAlias = Create | Claim | Prepare | Publishing | Commit | Abort | Maintenance
+class Convert(Entry, frozen=True, kw_only=True, tag="convert", omit_defaults=True, forbid_unknown_fields=True):
+    """From here on the table has another layout. `delta`: the version of Delta's log that holds its files."""
+
+    layout: str
+    delta: Count | None = None
+
+
+AnyEntry: TypeAlias = Create | Claim | Prepare | Publishing | Commit | Abort | Maintenance | Convert
 
 
 class _Header(msgspec.Struct):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from txsink.entry import Abort, AnyEntry, Claim, Commit, Create, Maintenance, Prepare, Publishing, WriterEntry
+from txsink.entry import Abort, AnyEntry, Claim, Commit, Convert, Create, Maintenance, Prepare, Publishing, WriterEntry
 from txsink.log import Log
 from txsink.snapshot import moment
 
@@ -74,6 +74,8 @@ def _note(entry: AnyEntry) -> str:
             return f"retires {', '.join(entry.retires)}"
         case Prepare() if entry.claims:
             return "claims the writer"
+        case Convert():
+            return f"to the layout {entry.layout}"
         case Maintenance() if entry.boundary is not None:
             return f"{entry.action}: versions below {entry.boundary} have expired"
         case Maintenance():

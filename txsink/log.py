@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from txsink import entry as entries
 from txsink import layout, segment
 from txsink.entry import Abort, AnyEntry, Commit, Prepare
-from txsink.errors import CorruptError, InvalidRequestError, TxsinkError, UnavailableError
+from txsink.errors import CorruptError, InternalError, InvalidRequestError, TxsinkError, UnavailableError
 from txsink.segment import BLOCK, Fact
 from txsink.slots import Slots, Stamps, entry_of, possibly_written
 from txsink.state import State, decode, encode, fold
@@ -201,6 +201,7 @@ class Log:
             if entry is None:
                 return None
             data = entries.encode(entry)
+            self._require_fit(entry)
             if self.slots.put(entry.version, data, write_id):
                 # ORDER: the entry before looked at again before the append counts, else a stalled writer uses a
                 # slot twice that had expired: entries are deleted oldest first, so its neighbour went before (I7).
@@ -281,6 +282,13 @@ class Log:
 
     def _at(self, path: str) -> str:
         return f"{self.root}/{path}"
+
+    def _require_fit(self, entry: AnyEntry) -> None:
+        """Refuse an entry that nobody could read where it is to stand: it would end the log for ever."""
+        try:
+            fold(self.state, entry, "")
+        except CorruptError as error:
+            raise InternalError(f"append log entry {entry.version}", error.found, "Report it") from error
 
     def _take(self, entry: AnyEntry, digest: str) -> None:
         self.state = fold(self.state, entry, digest)

@@ -19,7 +19,7 @@ from txsink.entry import Maintenance
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError
 from txsink.layout import StagedName
 from txsink.log import Log, Slot
-from txsink.publish import Publisher, end_of, names_of
+from txsink.publish import PARQUET, Publisher, end_of, names_of
 from txsink.state import State
 from txsink.store import Store
 from txsink.transaction import Run, abort, claim, rewind, roll_forward, standing
@@ -141,7 +141,7 @@ def sweep(log: Log, run: Run, publisher: Publisher, names: list[StagedName], *, 
         if fact is LogFact.UNCLAIMED and name.run in unclaimed and name.writer == run.writer:
             fact = LogFact.ORPHAN
         # What a pending transaction names is decided on by recover.
-        swept.append(Swept(name, Action.KEEP if is_named(name) else _swept(log, name, fact)))
+        swept.append(Swept(name, Action.KEEP if is_named(name) else _swept(log, run, name, fact)))
     if not dry_run:
         publisher.drop([name for name, action in swept if action is Action.DROP_STAGED])
         for writer, named_run in facts:
@@ -151,8 +151,10 @@ def sweep(log: Log, run: Run, publisher: Publisher, names: list[StagedName], *, 
 
 def temporaries(log: Log, *, dry_run: bool = False) -> list[str]:
     """Delete half-made log objects. A put whose temporary file vanishes makes it again."""
-    root = f"{log.root}/{layout.HEAD_PATH}".rpartition("/")[0]  # the hint's own are here, all others below
-    found = [f"{root}/{path}" for path in log.store.list(root) if layout.is_temporary(path)]
+    roots = [f"{log.root}/{layout.HEAD_PATH}".rpartition("/")[0]]  # the hint's own are here, all others below
+    if log.state.layout != PARQUET:
+        roots.append(f"{log.root}/{layout.DELTA_DIRECTORY}")
+    found = [f"{root}/{path}" for root in roots for path in log.store.list(root) if layout.is_temporary(path)]
     if not dry_run:
         for path in found:
             log.store.delete(path)
@@ -206,7 +208,7 @@ def _expire_below(log: Log, first: int, boundary: int) -> None:
         at = f"{log.root}/{directory}"
         # ORDER: older names before newer ones, else a stalled writer finds the neighbour of a deleted slot standing
         # and uses that slot twice (I7).
-        for name in log.store.list(at):
+        for name in sorted(log.store.list(at)):
             version, pair = layout.parse_version(name), layout.parse_segment(name)
             if pair is not None:
                 doomed = pair[1] < boundary and f"{directory}/{name}" not in kept
@@ -240,8 +242,10 @@ def _run_fact(log: Log, name: StagedName) -> LogFact:
     return LogFact.ORPHAN if log.is_retired(name.writer, name.run, -1) else LogFact.UNCLAIMED
 
 
-def _swept(log: Log, name: StagedName, run_fact: LogFact) -> Action:
+def _swept(log: Log, run: Run, name: StagedName, run_fact: LogFact) -> Action:
     action = decide(_fact(log, name, run_fact), End.SAME, _target(log, name))
+    if action is Action.CORRUPT and _was_replaced(log, run, name.path):
+        return Action.DROP_STAGED  # it was published, so a staged copy is one too many
     if action is Action.CORRUPT:
         raise CorruptError(
             f"sweep the staged file {name.path}",
@@ -250,6 +254,18 @@ def _swept(log: Log, name: StagedName, run_fact: LogFact) -> Action:
             path=name.path,
         )
     return action
+
+
+def _was_replaced(log: Log, run: Run, path: str) -> bool:
+    """Whether a committed file is gone because an overwrite has taken it away since the log was read."""
+    # A log of its own: the sweep goes on with what it has decided by.
+    now = Log(log.store, log.root, log.stamps)
+    state = now.load()
+    standing(now, state, run)  # a retired run finds files taken away: that is no damage
+    leaving = {
+        file.path for one in state.pending if one.is_publishing for file in now.prepare_entry(one.prepared).removes
+    }
+    return path in leaving or path not in now.live()
 
 
 def _fact(log: Log, name: StagedName, run_fact: LogFact) -> LogFact:
@@ -269,10 +285,10 @@ def _target(log: Log, name: StagedName) -> End:
 
 
 def _delete(store: Store, directory: str, root: str, paths: Iterable[str]) -> None:
-    parents = set()
+    parents: dict[str, None] = {}
     for path in paths:
         store.delete(f"{directory}/{path}")
-        parents.add(f"{directory}/{path}".rpartition("/")[0])
+        parents[f"{directory}/{path}".rpartition("/")[0]] = None
     for parent in parents:
         store.prune(parent, root)
 

@@ -6,7 +6,7 @@ Relies on: pyarrow for the bytes, which are Parquet; equal facts may have other 
 Does not promise: that a segment exists. Whoever finds one missing makes it from the entries.
 
 A fact's `kind` is add or remove (a file, at the version of its commit), commit, abort (with the version of the
-prepare entry), claim or retire (a run).
+prepare entry), claim or retire (a run), convert (its `path` is the new layout).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txsink.entry import Abort, AnyEntry, Claim, Commit, DataFile, Prepare
+from txsink.entry import Abort, AnyEntry, Claim, Commit, Convert, DataFile, Prepare
 from txsink.errors import CorruptError
 
 BLOCK = 64
@@ -87,6 +87,8 @@ def facts(entry: AnyEntry, prepare: Prepare | None) -> list[Fact]:
             return [_end(entry, "commit"), *removed, *added]
         case Abort():
             return [_end(entry, "abort")]
+        case Convert():
+            return [Fact(entry.version, "convert", "", "", None, None, entry.time_ms, entry.layout)]
         case _:
             return []
 

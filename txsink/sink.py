@@ -115,7 +115,7 @@ def open_sink(
             sink.recovered = recovery.recover(log, identity, publisher)
         if left:
             recovery.sweep(log, identity, publisher, left)
-        for former in {item.run for item in unfinished} - {run}:
+        for former in dict.fromkeys(item.run for item in unfinished if item.run != run):
             publisher.tidy(writer, former)
         # A writer that starts again and again without a commit must not leave a longer way to each next start.
         log.hint()
@@ -200,6 +200,12 @@ def _staging(log: Log, staging_path: str | None) -> str | None:
 
 def _require_agreement(log: Log, delta: DeltaLog, chosen: Options) -> None:
     """Refuse options that are not those of the table."""
+    if log.state.layout not in {PARQUET, DELTA}:
+        raise ConflictError(
+            f"open {log.root}",
+            "it is being converted to the layout parquet, or that was stopped half-way",
+            "Finish it: `txsink convert --to parquet`, or go back: `txsink convert --to delta`",
+        )
     if chosen.layout not in {None, log.state.layout}:
         raise InvalidRequestError(
             f"open {log.root}",

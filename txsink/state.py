@@ -22,6 +22,7 @@ from txsink.entry import (
     Claim,
     Column,
     Commit,
+    Convert,
     Count,
     Create,
     Entry,
@@ -154,6 +155,10 @@ def _changes(state: State, entry: AnyEntry) -> _Changes:
             return _commit(state, entry)
         case Abort():
             return _abort(state, entry)
+        case Convert():
+            if state.pending or state.aborting:
+                raise _refused(entry, "it changes the layout while transactions are pending")
+            return {"layout": entry.layout}
         case Maintenance():  # pragma: no branch -- there is no other kind
             return {
                 "aborting": tuple(item for item in state.aborting if item.prepared not in entry.cleaned),

@@ -24,7 +24,7 @@ from txsink.delta_state import DeltaState
 from txsink.errors import CorruptError, InvalidRequestError
 from txsink.history import HistoryEntry, told
 from txsink.log import Log
-from txsink.publish import DELTA, Publisher, publisher_of
+from txsink.publish import PARQUET, Publisher, publisher_of
 from txsink.segment import Fact
 from txsink.sink import stamps
 from txsink.slots import Stamps
@@ -91,8 +91,8 @@ def open_log(store: Store, parts: Stamps, path: str) -> Table:
     log = Log(store, store.resolve(path), parts)
     log.load()
     if log.exists:
-        is_delta = log.state.layout == DELTA
-        return Table(log, DeltaLog(store, log.root, parts, path) if is_delta else None)
+        delta = DeltaLog(store, log.root, parts, path)
+        return Table(log, None if log.state.layout == PARQUET else delta)
     raise InvalidRequestError(
         f"open the table {path}",
         "there is no txsink table",
@@ -106,7 +106,7 @@ class Table:
 
     def __init__(self, log: Log, delta: DeltaLog | None = None) -> None:
         self.log = log
-        self._delta = delta
+        self.delta = delta
         self._state = log.state
         self._seen = DeltaState() if delta is None else delta_view.state_at(log, delta, None)
         self._places = snapshot.Places(log)
@@ -136,7 +136,7 @@ class Table:
     @property
     def schema(self) -> pa.Schema:
         """All columns, partition columns among them."""
-        return schema.schema_of(self._state.columns if self._delta is None else delta_view.columns_in(self._seen))
+        return schema.schema_of(self._state.columns if self.delta is None else delta_view.columns_in(self._seen))
 
     @property
     def partition_columns(self) -> list[str]:
@@ -146,7 +146,7 @@ class Table:
     @property
     def publisher(self) -> Publisher:
         """How the table's transactions become visible."""
-        return publisher_of(self.log, self._delta)
+        return publisher_of(self.log, self.delta)
 
     @property
     def layout(self) -> str:
@@ -156,8 +156,8 @@ class Table:
     def refresh(self) -> Table:
         """Move on to the newest version."""
         self._state = self.log.refresh()
-        if self._delta is not None:
-            self._seen = delta_view.state_at(self.log, self._delta, None)
+        if self.delta is not None:
+            self._seen = delta_view.state_at(self.log, self.delta, None)
         return self
 
     def writers(self) -> dict[str, WriterInfo]:
@@ -255,7 +255,7 @@ class Table:
 
     def verify(self, *, deep: bool = False) -> list[Problem]:
         """All that is not as the log says; `deep` reads every page and counts rows."""
-        return audit.verify(self.log, self.publisher, deep=deep, files=self._files_now if self._delta else None)
+        return audit.verify(self.log, self.publisher, deep=deep, files=self._files_now if self.delta else None)
 
     def _files_now(self) -> list[Fact]:
         return self.refresh()._held(None)[0]  # noqa: SLF001 -- it is this table
@@ -304,10 +304,10 @@ class Table:
             if isinstance(version, int) and version > self.log.state.version:
                 self.log.refresh()
             snapshot.require_retained(self.log.state, version, f"read {self.path} at version {version!r}")
-        if self._delta is not None:
-            seen = self._seen if at == self._state.version else delta_view.state_at(self.log, self._delta, at)
+        if self.delta is not None and delta_view.is_told_by(self.log, at):
+            seen = self._seen if at == self._state.version else delta_view.state_at(self.log, self.delta, at)
             known = schema.schema_of(delta_view.columns_in(seen))
-            facts = delta_view.facts_in(self.log, self._delta, seen)
+            facts = delta_view.facts_in(self.log, self.delta, seen)
         else:
             known = schema.schema_of(self._state.columns if version is None else snapshot.columns_at(self.log, at))
             facts = snapshot.live_at(self.log, at)

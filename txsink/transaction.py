@@ -35,7 +35,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from txsink import schema
+from txsink import admission, schema
 from txsink.entry import Abort, AnyEntry, Claim, Column, Commit, Create, DataFile, Prepare, Publishing
 from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError
 from txsink.log import Log, Slot
@@ -100,8 +100,8 @@ def claim(log: Log, run: Run, retires: tuple[str, ...] = ()) -> None:
 def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
     """Seal the staged files in the log; False when the epoch is committed already."""
     written = [staged.file for staged in content.staged]
-    admission = publisher.admit((run.writer, content.epoch), content.mode, content.columns, written)
-    if admission.is_committed and not any(one.epoch >= content.epoch for one in log.state.pending_of(run.writer)):
+    admitted = publisher.admit((run.writer, content.epoch), content.mode, content.columns, written)
+    if admitted.is_committed and not any(one.epoch >= content.epoch for one in log.state.pending_of(run.writer)):
         log.refresh()
         standing(log, log.state, run)
         return False
@@ -109,13 +109,17 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
         if problem := publisher.problem(staged):
             log.refresh()
             standing(log, log.state, run)  # a fenced run finds its files swept: that is no damage
+            admission.require_layout(log.root, log.state, publisher.layout)  # a conversion deletes what is staged
+            if is_committed(log, run.writer, content.epoch, f"prepare epoch {content.epoch} of {run.writer!r}"):
+                log.settle()
+                return False  # by another transaction, so a sweep has dropped the files of this one
             raise CorruptError(
                 f"prepare epoch {content.epoch} of {run.writer!r}",
                 f"the staged file {staged.file.path} {problem}",
                 "Abort the transaction and write the epoch again",
                 path=staged.file.path,
             )
-    _require_partitions(log, content)
+    admission.require_partitions(log.state, content.epoch, content.staged)
     # ORDER: names of staged files durable before the prepare entry, else a power cut leaves an entry that
     # names files nobody can find (I6).
     publisher.settle(content.staged)
@@ -129,6 +133,8 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
         claims, generation = standing(log, state, run)
         if _is_prepared(log, state, run, content.epoch, files):
             return None
+        admission.require_layout(log.root, state, publisher.layout)
+        admission.require_no_abort(state, run.writer, content.epoch)
         columns = schema.merge(
             publisher.columns(state),
             content.columns,
@@ -148,7 +154,7 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
             columns=tuple(one for one in columns if one.name in own and one not in state.columns),
             metadata=content.metadata,
             uploads=uploads,
-            base=admission.base,
+            base=admitted.base,
         )
 
     log.append(make)
@@ -341,17 +347,6 @@ def _is_prepared(log: Log, state: State, run: Run, epoch: int, files: tuple[Data
                 epoch=pending.epoch,
             )
     return False
-
-
-def _require_partitions(log: Log, content: Content) -> None:
-    expected = log.state.partition_columns
-    for staged in content.staged:
-        if tuple(staged.file.partition) != expected:
-            raise InvalidRequestError(
-                f"prepare epoch {content.epoch}",
-                f"{staged.file.path} is partitioned by {list(staged.file.partition)}, the table by {list(expected)}",
-                "Stage with the table's partition columns",
-            )
 
 
 def _removes(log: Log, state: State, run: Run, mode: str, files: tuple[DataFile, ...]) -> tuple[DataFile, ...]:

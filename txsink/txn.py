@@ -192,6 +192,9 @@ class Transaction:
             merge_schema=sink.settings.merge_schema,
         )
         with sink.lock:
+            # ORDER: aborts finished before the next prepare entry, else a reader sees the rows of an epoch from two
+            # transactions, or a late deletion takes files that were prepared again (I1).
+            recovery.finish_aborts(sink.log, sink.identity, sink.publisher)
             try:
                 is_new = transaction.prepare(sink.log, sink.identity, sink.publisher, content)
             except OutcomeUnknownError:

@@ -112,6 +112,10 @@ class Sink:
         self._require_open(what)
         _require_epoch(what, epoch)
         with self.lock:
+            self._claim()
+            # ORDER: an abort's files deleted before its epoch is published anew, else a stalled run's publish of the
+            # aborted files shows the rows twice (I1).
+            recovery.finish_aborts(self.log, self.identity, self.publisher)
             done = transaction.commit(self.log, self.identity, self.publisher, epoch)
             last = self.last_epoch
             if not done and (last is None or epoch > last):
@@ -124,6 +128,7 @@ class Sink:
         what = f"abort epoch {epoch!r} of {self.identity.writer!r}"
         _require_epoch(what, epoch)
         with self.lock:
+            self._claim()
             for pending in self.log.state.pending_of(self.identity.writer):
                 is_meant = pending.epoch == epoch
                 if is_meant and not transaction.abort(self.log, self.identity, self.publisher, pending):
@@ -141,6 +146,7 @@ class Sink:
             _require_epoch(f"recover {self.identity.writer!r}", up_to)
         with self.lock:
             self.log.refresh()
+            self._claim()
             done = recovery.recover(self.log, self.identity, self.publisher, up_to, on_newer)
             self.log.maintain()
             return done
@@ -148,6 +154,8 @@ class Sink:
     def sweep(self, *, dry_run: bool = False) -> list[Swept]:
         """Delete what this writer's former runs staged and never prepared."""
         with self.lock:
+            if not dry_run:
+                self._claim()
             names = self.publisher.left(self.identity.writer, ())
             return recovery.sweep(self.log, self.identity, self.publisher, names, dry_run=dry_run)
 
@@ -190,6 +198,11 @@ class Sink:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _claim(self) -> None:
+        """A run that was to claim with its first prepare entry claims now: it resolves what others have prepared."""
+        if self.identity.generation is None:
+            transaction.claim(self.log, self.identity)
 
     def _require_open(self, what: str) -> None:
         if self._is_closed:

@@ -57,6 +57,7 @@ class Publisher(Protocol):
     are staged under their final names.
     """
 
+    layout: str
     is_stepwise: bool
     is_in_place: bool
 
@@ -115,6 +116,7 @@ class Publisher(Protocol):
 class LogDecides:
     """What strategies have in common whose tables only our log decides on."""
 
+    layout = PARQUET
     is_stepwise = True
     is_in_place = False
 

@@ -19,20 +19,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from txsink import delta_state as states
 from txsink import delta_upkeep, layout, schema
 from txsink.decision import End
-from txsink.delta import ZONED, DeltaLog, columns_of, fields_of, plain_text, zoned_text
+from txsink.delta import DeltaLog, columns_of, fields_of, plain_text
+from txsink.delta_actions import (
+    Made,
+    add_of,
+    begun,
+    info_of,
+    new_fields,
+    remove_of,
+    require_values,
+    txn_of,
+    zoned_columns,
+)
 from txsink.delta_state import Action, DeltaState
 from txsink.entry import Column, DataFile, Prepare
 from txsink.errors import ConflictError, InvalidRequestError
 from txsink.layout import StagedName
 from txsink.log import Log
 from txsink.place import Place, place_in_table
-from txsink.publish import Admission, Epoch, Published, corrupt, end_of
+from txsink.publish import DELTA, Admission, Epoch, Published, corrupt, end_of
 from txsink.stage import StagedFile, verify
 from txsink.state import APPEND, OVERWRITE_PARTITIONS, REWIND, State, union
 
@@ -40,6 +50,7 @@ from txsink.state import APPEND, OVERWRITE_PARTITIONS, REWIND, State, union
 class DeltaPublisher:
     """Staged files lie under their final names; their ids begin with the tags of writer and run."""
 
+    layout = DELTA
     is_stepwise = False
     is_in_place = True
 
@@ -76,8 +87,8 @@ class DeltaPublisher:
         states.require_writable(found, what)
         if mode != APPEND:
             states.require_overwritable(found, what)
-        _new_fields(found, columns, what)
-        _require_values(found, files, what)
+        new_fields(found, columns, what)
+        require_values(found, files, what)
         known = found.txn(writer)
         is_committed = known is not None and known >= epoch
         if is_committed:
@@ -151,10 +162,11 @@ class DeltaPublisher:
             epoch = found.txn(prepare.writer)
             if prepare.mode != REWIND and epoch is not None and epoch >= prepare.epoch:
                 outcome[:] = [False]  # somebody else has committed the epoch: ours must never follow
-                return [_txn(_app_id(prepare), _published(prepare) + 1)]
+                return [txn_of(_app_id(prepare), _published(prepare) + 1)]
             return self._actions(found, prepare, what)
 
         version = self.delta.commit(make, _info("WRITE", prepare), what)
+        self._fresh.difference_update(file.path for file in prepare.files)
         return Published(outcome[0], self.delta.state.version if version is None else version)
 
     def forbid(self, prepare: Prepare) -> bool:
@@ -169,7 +181,8 @@ class DeltaPublisher:
             outcome[:] = [resolved != _published(prepare)]
             if resolved is not None and resolved >= _published(prepare):
                 return None
-            return [*self._begun(found, prepare, what), _txn(_app_id(prepare), _published(prepare) + 1)]
+            first = begun(found, self._made(prepare), self._columns(prepare), what) if found.version < 0 else []
+            return [*first, txn_of(_app_id(prepare), _published(prepare) + 1)]
 
         self.delta.commit(make, _info("ABORT", prepare), what)
         return outcome[0]
@@ -220,29 +233,21 @@ class DeltaPublisher:
                 if (end := self.ends(prepare, file)[0]) is not End.SAME:
                     raise corrupt(prepare, file, end, End.ABSENT)
                 self._fresh.add(file.path)
-        actions = self._begun(found, prepare, what)
-        actions += [_txn(prepare.writer, prepare.epoch), _txn(_app_id(prepare), _published(prepare))]
-        doomed = self._doomed(found, prepare, what)
-        actions += [_remove(self.delta.files()[path], prepare) for path in sorted(doomed)]
-        zoned = {
-            field.name
-            for field in schema.schema_of(self._columns(prepare))
-            if field.type == ZONED and field.name in self.log.state.partition_columns
-        }
-        actions += [_add(file, prepare, zoned) for file in prepare.files]
-        self._fresh.difference_update(file.path for file in prepare.files)
-        return actions
-
-    def _begun(self, found: DeltaState, prepare: Prepare, what: str) -> list[Action]:
-        """Protocol and metadata, where this commit is the first, or brings columns."""
         if found.version >= 0:
             self._require_ours(what)
             states.require_writable(found, what)
+        made = self._made(prepare)
         columns = self._columns(prepare)
-        new = _new_fields(found, columns if found.version < 0 else prepare.columns, what)
-        protocol = states.protocol_for(found, new)
-        metadata = _metadata(found, new, self.log, prepare) if new else None
-        return [action for action in (protocol, metadata) if action is not None]
+        actions = begun(found, made, columns if found.version < 0 else prepare.columns, what)
+        actions += [txn_of(prepare.writer, prepare.epoch), txn_of(_app_id(prepare), _published(prepare))]
+        files = self.delta.files() if prepare.mode != APPEND else {}
+        actions += [remove_of(files[path], prepare.time_ms) for path in sorted(self._doomed(found, prepare, what))]
+        zoned = zoned_columns(columns, made.partition_columns)
+        return actions + [add_of(file, prepare.time_ms, zoned) for file in prepare.files]
+
+    def _made(self, prepare: Prepare) -> Made:
+        state = self.log.state
+        return Made(state.table_id, state.partition_columns, prepare.time_ms)
 
     def _doomed(self, found: DeltaState, prepare: Prepare, what: str) -> set[str]:
         """The paths, as Delta spells them, of the files this transaction takes away."""
@@ -271,9 +276,6 @@ class DeltaPublisher:
         return doomed
 
 
-# -- the actions --------------------------------------------------------------------------------------
-
-
 def _app_id(prepare: Prepare) -> str:
     return f"txsink:{prepare.writer}"
 
@@ -282,102 +284,9 @@ def _published(prepare: Prepare) -> int:
     return 2 * prepare.version
 
 
-def _txn(app_id: str, version: int) -> Action:
-    return {"txn": {"appId": app_id, "version": version}}  # without a time, which readers could forget it by
-
-
 def _info(operation: str, prepare: Prepare) -> Action:
-    info: dict[str, Any] = {
-        "operation": operation,
-        "operationParameters": {"mode": prepare.mode, "writer": prepare.writer, "epoch": str(prepare.epoch)},
-        "engineInfo": "txsink",
-        "isBlindAppend": prepare.mode == APPEND,
-    }
-    if prepare.metadata:
-        info["userMetadata"] = msgspec.json.encode(prepare.metadata).decode()
-    return {"commitInfo": info}
-
-
-def _add(file: DataFile, prepare: Prepare, zoned: set[str]) -> Action:
-    values = {name: zoned_text(text) if name in zoned else text for name, text in file.partition.items()}
-    return {
-        "add": {
-            "path": states.encoded_path(file.path),
-            "partitionValues": values,
-            "size": file.bytes,
-            "modificationTime": prepare.time_ms,
-            "dataChange": True,
-            "stats": file.stats or None,
-        }
-    }
-
-
-def _remove(file: dict[str, Any], prepare: Prepare) -> Action:
-    body = {"path": file["path"], "deletionTimestamp": prepare.time_ms, "dataChange": True}
-    if "partitionValues" in file:
-        body |= {"extendedFileMetadata": True, "partitionValues": file["partitionValues"], "size": file["size"]}
-    if file.get("deletionVector") is not None:
-        body["deletionVector"] = file["deletionVector"]
-    return {"remove": body}
-
-
-def _metadata(found: DeltaState, new: list[dict[str, Any]], log: Log, prepare: Prepare) -> Action:
-    text = msgspec.json.encode({"type": "struct", "fields": [*found.fields, *new]}).decode()
-    if found.version >= 0:
-        return {"metaData": {**found.metadata, "schemaString": text}}
-    return {
-        "metaData": {
-            "id": log.state.table_id,
-            "format": {"provider": "parquet", "options": {}},
-            "schemaString": text,
-            "partitionColumns": list(log.state.partition_columns),
-            "configuration": {},
-            "createdTime": prepare.time_ms,
-        }
-    }
-
-
-def _new_fields(found: DeltaState, columns: tuple[Column, ...], what: str) -> list[dict[str, Any]]:
-    """The fields of `columns` that the Delta table does not have; a field of another type is refused."""
-    there = {field["name"].lower(): field for field in found.fields}
-    new = []
-    for field in fields_of(columns, what):
-        known = there.get(field["name"].lower())
-        if known is None:
-            new.append(field)
-        elif known["name"] != field["name"] or _kind(known["type"]) != _kind(field["type"]):
-            raise ConflictError(
-                what,
-                f"the Delta table has a column {known['name']!r} of type {known['type']}, the data has"
-                f" {field['name']!r} of type {field['type']}",
-                "Write the column as the table has it",
-                column=field["name"],
-            )
-    return new
-
-
-def _kind(kind: Any) -> Any:
-    """A type without what it says of nulls and the metadata of its parts."""
-    if not isinstance(kind, dict):
-        return kind
-    if "fields" in kind:
-        return [(part["name"], _kind(part["type"])) for part in kind["fields"]]
-    return {name: _kind(kind[name]) for name in ("type", "elementType", "keyType", "valueType") if name in kind}
-
-
-def _require_values(found: DeltaState, files: list[DataFile], what: str) -> None:
-    """Refuse nulls, or missing columns, where the Delta table allows none."""
-    required = [field["name"] for field in found.fields if not field.get("nullable", True)]
-    for file in files if required else ():
-        counts = msgspec.json.decode(file.stats or "{}").get("nullCount", {})
-        for name in required:
-            nulls = counts.get(name, file.rows) if name not in file.partition else file.partition[name] is None
-            if nulls:
-                raise InvalidRequestError(
-                    what,
-                    f"column {name!r} of the Delta table takes no nulls, and {file.path} may have some",
-                    "Fill them",
-                )
+    told = {"mode": prepare.mode, "writer": prepare.writer, "epoch": str(prepare.epoch)}
+    return info_of(operation, told, prepare.metadata, is_append=prepare.mode == APPEND)
 
 
 def _partition(file: dict[str, Any], known: pa.Schema, columns: Iterable[str]) -> tuple[tuple[str, str | None], ...]:

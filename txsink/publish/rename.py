@@ -126,5 +126,5 @@ class RenamePublisher(LogDecides):
         return self._path(prepare.writer, prepare.run, file)
 
     def _prune(self, prepare: Prepare, root: str) -> None:
-        for directory in {self._staged(prepare, file).rpartition("/")[0] for file in prepare.files}:
+        for directory in dict.fromkeys(self._staged(prepare, file).rpartition("/")[0] for file in prepare.files):
             self.store.prune(directory, root)

@@ -79,6 +79,7 @@ class Book:
     log: list[AnyEntry] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
     boundary: int = 0
+    is_partitioned: bool = False
     visible: dict[Row, str] = field(default_factory=dict)
     waiting: dict[int, Waiting] = field(default_factory=dict)
     aborting: dict[int, Prepare] = field(default_factory=dict)
@@ -88,6 +89,7 @@ class Book:
     removed: dict[str, tuple[DataFile, int, int]] = field(default_factory=dict)  # file, prepared, committed at
     holders: dict[str, tuple[str, int]] = field(default_factory=dict)
     files: dict[str, DataFile] = field(default_factory=dict)
+    retired: set[tuple[str, str]] = field(default_factory=set)  # writer and run
 
 
 def book_of(files: Files, truth: Truth, last: int | None = None) -> Book:
@@ -98,7 +100,9 @@ def book_of(files: Files, truth: Truth, last: int | None = None) -> Book:
     book = Book(boundary=max(boundaries, default=0))
     previous = entries.GENESIS
     for version in range((max(found, default=-1) if last is None else last) + 1):
-        data = truth.history.get(version) if version < book.boundary else found.get(version)
+        data = found.get(version)
+        if version < book.boundary:  # what is there may be a stalled writer's, in the slot of one that has gone
+            data = truth.history.get(version, data)
         if data is None:
             raise Violation("I13 lost entry", f"entry {version} of {max(found)} is missing")
         entry = decoded(data, version)
@@ -132,6 +136,8 @@ def decoded(data: bytes, version: int) -> AnyEntry:
 def _take(book: Book, entry: AnyEntry, truth: Truth) -> None:
     if isinstance(entry, Create) is not (entry.version == 0):
         raise Violation("I7 broken chain", f"entry {entry.version} is a {type(entry).__name__}")
+    if isinstance(entry, Create):
+        book.is_partitioned = bool(entry.partition_columns)
     if isinstance(entry, WriterEntry):
         _check_holder(book, entry)
     if isinstance(entry, Prepare):
@@ -157,6 +163,10 @@ def _check_holder(book: Book, entry: WriterEntry) -> None:
         known = book.holders.get(entry.writer, ("", 0))
         if run not in (known, (entry.run, known[1] + 1)):
             raise Violation("I10 generation", f"entry {entry.version} claims {run} after {known}")
+        if (entry.writer, entry.run) in book.retired:
+            raise Violation("I10 retired run wrote", f"entry {entry.version} claims for {run} again")
+        gone = entry.retires if isinstance(entry, Claim) else ()
+        book.retired |= {(entry.writer, one) for one in (known[0], *gone) if one != entry.run}
         book.holders[entry.writer] = run
     elif book.holders.get(entry.writer) != run:
         raise Violation("I10 retired run wrote", f"entry {entry.version} is of {run}")
@@ -170,13 +180,14 @@ def _prepare(book: Book, entry: Prepare, truth: Truth) -> None:
     for waiting in book.waiting.values():
         if waiting.prepare.writer == entry.writer:
             doomed = {row: path for row, path in doomed.items() if row not in waiting.doomed}
-            doomed |= dict.fromkeys(rows_of(waiting.prepare, truth), "")
+            doomed |= rows_of(waiting.prepare, truth)
     match entry.mode:
         case "append":
             doomed = {}
         case "overwrite-partitions":
             days = {day_of(row) for row in truth.rows[epoch]}
-            doomed = {row: path for row, path in doomed.items() if day_of(row[2]) in days}
+            if book.is_partitioned or not days:  # else all rows are of one partition
+                doomed = {row: path for row, path in doomed.items() if day_of(row[2]) in days}
         case "rewind":
             doomed = {row: at for row, at in doomed.items() if row[0] == entry.writer and row[1] > entry.epoch}
     if entry.mode != "rewind" and entry.epoch <= max([last, *_waiting(book, entry.writer)]):
@@ -189,17 +200,28 @@ def _commit(book: Book, entry: Commit, truth: Truth) -> None:
     if waiting is None:
         raise Violation("I5 committed twice", f"entry {entry.version} commits {entry.prepared}, which is not pending")
     prepare = waiting.prepare
-    for row in waiting.doomed:
-        book.visible.pop(row, None)
+    for row in taken_by(book, waiting):
+        del book.visible[row]
     for row, path in rows_of(prepare, truth).items():
         if row in book.visible:
             raise Violation("I5 committed twice", f"entry {entry.version} commits {row} again")
         book.visible[row] = path
     for file in prepare.removes:
-        book.removed[file.path] = (file, prepare.version, entry.version)
-        book.files.pop(file.path, None)
+        # One that was pending when this was prepared, and was aborted since, never came.
+        if book.files.pop(file.path, None) is not None:
+            book.removed[file.path] = (file, prepare.version, entry.version)
     book.files |= {file.path: file for file in prepare.files}
     book.committed.append(((entry.writer, entry.epoch), prepare.mode))
+
+
+def taken_by(book: Book, waiting: Waiting) -> list[Row]:
+    """The visible rows that the transaction takes away. An epoch that was rewound and written again is another file."""
+    return [row for row, path in waiting.doomed.items() if book.visible.get(row) == path]
+
+
+def leaving(book: Book) -> set[Row]:
+    """The visible rows whose files are being taken away."""
+    return {row for one in book.waiting.values() if one.is_publishing for row in taken_by(book, one)}
 
 
 def rows_of(prepare: Prepare, truth: Truth) -> dict[Row, str]:

@@ -32,6 +32,7 @@ from txsink.testing.crash_book import (
     Violation,
     book_of,
     decoded,
+    leaving,
     rows_of,
     slots_of,
 )
@@ -84,8 +85,8 @@ def check_wounded(files: Files, truth: Truth) -> Book:
     seen = directory_ids(files)
     if twice := [row for row, count in seen.items() if count > 1]:
         raise Violation("I1 seen twice", f"a directory reader sees {twice} twice")
-    leaving = {row for one in book.waiting.values() if one.is_publishing for row in one.doomed}
-    required = ids_of(row for row in book.visible if row not in leaving)
+    going = leaving(book)
+    required = ids_of(row for row in book.visible if row not in going)
     coming = [one.prepare for one in book.waiting.values()] + list(book.aborting.values())
     allowed = required | ids_of(book.visible)
     for prepare in coming:
@@ -102,12 +103,8 @@ def check_log_reader(files: Files, live: Mapping[str, DataFile], book: Book, tru
     if {**live} != book.files:
         raise Violation("I2 log reader", f"it sees {sorted(live)}, committed are {sorted(book.files)}")
     contents = [places[0] for file in live.values() if (places := _places(files, file))]
-    leaving = (
-        set()
-        if truth.keeps_replaced
-        else {row for one in book.waiting.values() if one.is_publishing for row in one.doomed}
-    )
-    expected = ids_of(row for row, path in book.visible.items() if row not in leaving or f"{ROOT}/{path}" in files)
+    going = set() if truth.keeps_replaced else leaving(book)
+    expected = ids_of(row for row, path in book.visible.items() if row not in going or f"{ROOT}/{path}" in files)
     if (seen := _counted(contents)) != expected:
         raise Violation("I1 log reader", f"it reads {sorted(seen.elements())}, not {sorted(expected)}")
 
@@ -161,9 +158,9 @@ def _check_told(book: Book, truth: Truth) -> None:
 
 def _check_files(book: Book, files: Files, truth: Truth) -> None:
     """I6, I8: what is committed, what is pending and what a retained version names lies where it should."""
-    leaving = [file.path for one in book.waiting.values() if one.is_publishing for file in one.prepare.removes]
+    going = [file.path for one in book.waiting.values() if one.is_publishing for file in one.prepare.removes]
     for file in book.files.values():
-        if truth.keeps_replaced or file.path not in leaving:
+        if truth.keeps_replaced or file.path not in going:
             _check_file(files, file, "I6 committed file")
     for file, _, version in book.removed.values():
         if truth.keeps_replaced and version > book.boundary:
@@ -198,6 +195,7 @@ def _check_derived(book: Book, files: Files) -> None:
                 raise Violation("I7 made of a lost entry", f"{name} does not say what the entries say")
 
 
+_SAID_MAX = 1 << 14
 _said: set[tuple[bytes, str]] = set()  # segments that were found true, with the digest of their last entry
 
 
@@ -212,6 +210,8 @@ def _is_said(data: bytes, book: Book, first: int, last: int) -> bool:
         expected += segment.facts(entry, cast("Prepare | None", prepare))
     is_true = segment.rows_of(segment.decode(data, "")) == expected
     if is_true:
+        if len(_said) >= _SAID_MAX:
+            _said.clear()
         _said.add((data, book.digests[last]))
     return is_true
 

@@ -10,27 +10,30 @@ Does not promise: to judge anything. That is `crash_check`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, lru_cache
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
 
-from txsink import layout
-from txsink.errors import FencedError, TxsinkError, UnavailableError
+from txsink import entry, layout, log, segment
+from txsink.errors import CorruptError, FencedError, TxsinkError, UnavailableError
 from txsink.log import Log
 from txsink.sink import open_sink
 from txsink.slots import Stamps
 from txsink.store import Store
 from txsink.store.local import LocalStore
 from txsink.testing.crash_book import ROOT, Told, Truth, day_of
-from txsink.testing.objects import Objects, ObjectStore
+from txsink.testing.names import Names
+from txsink.testing.objects import Objects
 from txsink.testing.simdisk import SimDisk
 from txsink.txn import Transaction
 from txsink.writer import Sink
 
 _T = TypeVar("_T")
+Disk: TypeAlias = SimDisk | Objects | Names
 
 START_MS = 1_760_000_000_000
 TRIES = 3
@@ -48,23 +51,49 @@ def rows_table(rows: tuple[int, ...]) -> pa.Table:
     return pa.table({"id": pa.array(rows, pa.int64()), "day": [day_of(row) for row in rows]})
 
 
+@contextmanager
+def small_blocks() -> Iterator[None]:
+    """Summaries and segments every four entries, merged by twos, hints every third: a log grows old in no time."""
+    sizes = [(segment, "BLOCK", 4), (log, "BLOCK", 4), (segment, "FANOUT", 2), (log, "HINT_EVERY", 3)]
+    before = [getattr(module, name) for module, name, _ in sizes]
+    try:
+        for module, name, size in sizes:
+            setattr(module, name, size)
+        yield
+    finally:
+        for (module, name, _), size in zip(sizes, before, strict=True):
+            setattr(module, name, size)
+
+
+_decode_entry, _decode_segment = lru_cache(1 << 15)(entry.decode), lru_cache(1 << 13)(segment.decode)
+
+
+@contextmanager
+def remembered() -> Iterator[None]:
+    """Pure functions of bytes remember what they said: every entry and segment is decoded once."""
+    before = entry.decode, segment.decode
+    try:
+        entry.decode, segment.decode = _decode_entry, _decode_segment
+        yield
+    finally:
+        entry.decode, segment.decode = before
+
+
 class World:
     """A disk, the processes that use it, and what they were told. `table_layout`: that of its table."""
 
-    def __init__(
-        self, disk: SimDisk | Objects, truth: Truth | None = None, life: int = 0, table_layout: str = "parquet"
-    ) -> None:
+    def __init__(self, disk: Disk, truth: Truth | None = None, life: int = 0, table_layout: str = "parquet") -> None:
         self.disk = disk
         self.layout = table_layout
-        self.truth = Truth(keeps_replaced=isinstance(disk, SimDisk)) if truth is None else truth
+        self.truth = Truth(keeps_replaced=not isinstance(disk, Objects)) if truth is None else truth
         self.life = life
         self.wrap: Callable[[Store], Store] = lambda store: store
 
     def store(self) -> Store:
         """The disk as a new process has it."""
-        if isinstance(self.disk, Objects):
-            return self.wrap(ObjectStore(self.disk))
-        return self.wrap(LocalStore(cast("ModuleType", self.disk)))
+        if isinstance(self.disk, SimDisk):
+            return self.wrap(LocalStore(cast("ModuleType", self.disk)))
+        return self.wrap(self.disk.store())
 
     def sink(self, writer: str = "w", *, is_one_shot: bool = False, **options: Any) -> Sink:
         """A new process opens the writer."""
@@ -78,10 +107,10 @@ class World:
 
     def put(self, path: str, data: bytes) -> None:
         """Another program writes a file, and syncs nothing."""
-        if isinstance(self.disk, Objects):
-            self.disk.objects[path] = data
-        else:
+        if isinstance(self.disk, SimDisk):
             LocalStore(cast("ModuleType", self.disk))._write_new(path, data, durable=False)
+        else:
+            self.disk.store().replace(path, data, "")
 
     def log(self) -> Log:
         """The log, not read yet, in a new process."""
@@ -179,7 +208,7 @@ class Program:
         for attempt in range(TRIES):
             try:
                 return act()
-            except FencedError:
+            except (FencedError, CorruptError):
                 raise
             except TxsinkError as error:
                 if attempt == TRIES - 1:
@@ -193,7 +222,9 @@ class Program:
         for attempt in range(TRIES):
             try:
                 return self._world.sink(self.writer, **self._options)
-            except (FencedError, TxsinkError):
+            except CorruptError:
+                raise  # nothing is damaged here, so trying again would hide a false alarm
+            except TxsinkError:
                 if attempt == TRIES - 1:
                     raise
                 self.has_failed = True

@@ -27,6 +27,10 @@ class Objects:
         self.watch: Callable[[Objects], None] | None = None
         self.made = 0
 
+    def store(self) -> ObjectStore:
+        """The bucket as a new process has it."""
+        return ObjectStore(self)
+
     def after_kill(self) -> Objects:
         """The bucket as the next process finds it."""
         found = Objects()

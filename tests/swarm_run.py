@@ -1,0 +1,106 @@
+"""Runs the swarm: seeds one after the other, on as many processes as there are cores when it runs for the ledger.
+
+python tests/swarm_run.py [SEED] [COUNT]     replays COUNT (1) seeds from SEED on, and prints the trace of each
+
+Promises: a seed that breaks a promise is told with the way to replay it; faults are counted where they happened.
+Relies on: `txsink.testing.swarm`, where the same seed is the same run.
+Does not promise: an order among processes. Each has seeds of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import count
+from multiprocessing import get_context
+from typing import NamedTuple
+
+from ledger import report, seconds
+from txsink.testing import swarm
+from txsink.testing.crash_book import Violation
+
+BATCH = 100
+FAILURES_MAX = 10  # then there is enough to look at
+
+
+class Tally(NamedTuple):
+    """What some seeds did."""
+
+    seeds: int
+    calls: int
+    planned: Counter[str]
+    delivered: Counter[str]
+    failures: list[str]
+
+
+def tally(first: int, number: int) -> Tally:
+    """Run `number` seeds from `first` on."""
+    planned, delivered = Counter[str](), Counter[str]()
+    calls, failures = 0, []
+    for seed in range(first, first + number):
+        try:
+            done = swarm.run(seed)
+        except Violation as violation:
+            failures.append(f"seed {seed}: {violation}\n    replay: .venv/bin/python tests/swarm_run.py {seed}")
+            continue
+        planned.update(done.planned)
+        delivered.update(done.delivered)
+        calls += done.calls
+    return Tally(number, calls, planned, delivered, failures)
+
+
+def added(found: list[Tally]) -> Tally:
+    """All of them together."""
+    planned, delivered = Counter[str](), Counter[str]()
+    for one in found:
+        planned.update(one.planned)
+        delivered.update(one.delivered)
+    failures = [failure for one in found for failure in one.failures]
+    return Tally(sum(one.seeds for one in found), sum(one.calls for one in found), planned, delivered, failures)
+
+
+def tell(done: Tally, began: float) -> None:
+    """Print failures, and the report for the ledger."""
+    print("\n".join(done.failures), flush=True)
+    report(
+        "swarm",
+        "memory",
+        {fault: (done.planned[fault], done.delivered[fault]) for fault in sorted(done.planned)},
+        failures=len(done.failures),
+        seconds=time.monotonic() - began,
+        seeds=done.seeds,
+        store_calls=done.calls,
+    )
+
+
+def for_a_while(first: int) -> Tally:
+    """Seeds from `first` on for as long as the ledger gives, on every core."""
+    began, cores = time.monotonic(), os.cpu_count() or 1
+    end = began + seconds(60)
+    found: list[Tally] = []
+    # Spawned: a fork would copy the threads of the schedule half.
+    with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
+        starts = count(first, BATCH)
+        while time.monotonic() < end and sum(len(one.failures) for one in found) < FAILURES_MAX:
+            batches = [next(starts) for _ in range(4 * cores)]
+            found += pool.map(partial(tally, number=BATCH), batches)
+    done = added(found)
+    tell(done, began)
+    return done
+
+
+def main() -> int:
+    if len(sys.argv) == 1:
+        return bool(for_a_while(int(os.environ.get("FAULTS_SEED", "1000000"))).failures)
+    first, number = int(sys.argv[1]), int([*sys.argv, "1"][2])
+    for seed in range(first, first + number):
+        print(seed, swarm.run(seed).trace)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

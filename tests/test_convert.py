@@ -1,0 +1,280 @@
+"""Conversion in place: from one layout to the other and back, whatever crashes, whoever writes meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections import Counter
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import txsink
+from crash import images, moments
+from txsink import commands, convert
+from txsink.delta import DeltaLog
+from txsink.errors import ConflictError, InvalidRequestError
+from txsink.log import Log
+from txsink.sink import open_sink, stamps
+from txsink.store import Store
+from txsink.store.local import LocalStore
+from txsink.testing.crash_check import directory_ids
+from txsink.testing.crash_world import World
+from txsink.testing.faults import FaultyStore, crash_after, crash_before, delay
+from txsink.testing.simdisk import Crash, SimDisk
+
+ROWS = Counter({1: 1, 11: 1, 20: 1, 21: 1, 90: 1})
+
+
+def data(*ids: int) -> dict[str, list[Any]]:
+    return {"id": list(ids), "day": ["ab"[one % 2] for one in ids]}
+
+
+def made(path: Path, layout: str = "parquet") -> str:
+    """A table with appends, a partition that was replaced, an empty epoch and an aborted one."""
+    table = str(path / "t")
+    for epoch in range(3):
+        txsink.write(
+            table, data(10 * epoch, 10 * epoch + 1), writer="w", epoch=epoch, partition_by=["day"], layout=layout
+        )
+    txsink.write(table, data(90), writer="w", epoch=3, mode="overwrite", partition_overwrite="dynamic")
+    txsink.write(table, data(20), writer="other", epoch=0)
+    with txsink.open_writer(table, "w") as sink:
+        sink.begin(4).commit()
+        txn = sink.begin(5)
+        txn.write(data(77))
+        txn.prepare()
+        txn.abort()
+    return table
+
+
+def copied(template: str, place: Path) -> str:
+    """The same table once more: it holds no path of its own."""
+    shutil.copytree(Path(template).parent, place)
+    return str(place / "t")
+
+
+def ids(table: Any) -> Counter[int]:
+    return Counter(pa.table(table)["id"].to_pylist())
+
+
+def seen(path: str) -> Counter[int]:
+    """What the table's own readers see, and the readers that its layout is for."""
+    table = txsink.open_table(path)
+    found = ids(table.to_arrow())
+    if table.layout == "delta":
+        assert ids(DeltaTable(path).to_pyarrow_table()) == found
+    else:
+        listed = duckdb.sql(f"select id from read_parquet('{path}/**/*.parquet')").fetchall()
+        assert Counter(one for (one,) in listed) == found
+    assert table.verify(deep=True) == []
+    return found
+
+
+def run(path: str, to: str, store: Store | None = None) -> convert.Converted:
+    store = store or LocalStore()
+    log = Log(store, store.resolve(path), stamps())
+    log.load()
+    delta = DeltaLog(store, log.root, stamps(), path)
+    return convert.to_delta(log, delta) if to == "delta" else convert.to_parquet(log, delta)
+
+
+@pytest.mark.parametrize("first", ["parquet", "delta"])
+def test_a_table_is_converted_and_back_and_keeps_rows_epochs_and_versions(tmp_path: Path, first: str) -> None:
+    path = made(tmp_path, first)
+    assert seen(path) == ROWS
+    before = txsink.open_table(path)
+    rows = [before.to_arrow(version=at).num_rows for at in range(before.version + 1)]
+    other = "delta" if first == "parquet" else "parquet"
+    for number, to in enumerate((other, first, other)):
+        assert run(path, to).layout == to
+        assert seen(path) == ROWS + Counter(range(200, 200 + number))
+        table = txsink.open_table(path)
+        assert [table.to_arrow(version=at).num_rows for at in range(len(rows))] == rows
+        assert txsink.write(path, data(21), writer="w", epoch=2).outcome == "already-committed"
+        assert txsink.write(path, data(200 + number), writer="w", epoch=10 + number).outcome == "committed"
+        assert run(path, to).layout == to  # once more: nothing is left to be done
+    assert seen(path) == ROWS + Counter(range(200, 203))
+
+
+def test_deltas_own_record_of_a_writer_is_that_of_the_log(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    run(path, "delta")
+    assert (DeltaTable(path).transaction_version("w"), DeltaTable(path).transaction_version("other")) == (4, 0)
+
+
+@pytest.mark.parametrize("to", ["delta", "parquet"])
+@pytest.mark.parametrize("when", [crash_before, crash_after])
+def test_a_conversion_may_crash_at_any_store_call_and_is_finished_by_doing_it_again(
+    tmp_path: Path, to: str, when: Any
+) -> None:
+    layout = "parquet" if to == "delta" else "delta"
+    template = made(tmp_path / "0", layout)
+    for call in itertools.count(1):
+        path = copied(template, tmp_path / str(call))
+        store = FaultyStore(LocalStore(), [when(call)])
+        try:
+            run(path, to, store)
+        except Crash:
+            store.check_delivered()
+        else:
+            break
+        table = txsink.open_table(path)
+        assert ids(table.to_arrow()) == ROWS
+        if table.layout != "parquet":
+            assert ids(DeltaTable(path).to_pyarrow_table()) == ROWS
+        expected = Counter(ROWS)
+        if table.layout == "closed":
+            with pytest.raises(ConflictError, match="stopped half-way"):
+                txsink.write(path, data(300), writer="w", epoch=20)
+            if call % 2:
+                run(path, "delta")  # back
+        if table.layout != "closed" or call % 2:
+            txsink.write(path, data(300), writer="w", epoch=20)
+            expected[300] += 1
+        run(path, to)
+        assert seen(path) == expected
+        left = {at.relative_to(path).parts[0] for at in Path(path).rglob("*") if at.is_file()}
+        assert ("_delta_log" in left) is (to == "delta")
+    assert call > 10
+
+
+@pytest.mark.parametrize("to", ["delta", "parquet"])
+def test_an_epoch_that_is_committed_at_any_store_call_of_a_conversion_is_in_it(tmp_path: Path, to: str) -> None:
+    layout = "parquet" if to == "delta" else "delta"
+    template = made(tmp_path / "0", layout)
+    for call in itertools.count(1):
+        path = copied(template, tmp_path / str(call))
+        write = partial(txsink.write, path, data(300), writer="w", epoch=20)
+        store = FaultyStore(LocalStore(), [delay(call, write)])
+        closed = False
+        try:
+            run(path, to, store)
+        except ConflictError as error:
+            closed = "stopped half-way" in str(error)  # what the writer was told, who came while the table was closed
+            assert closed
+            run(path, to)
+        if not store.delivered:
+            break
+        assert seen(path) == ROWS + Counter({} if closed else {300: 1})
+    assert call > 10
+
+
+@pytest.mark.parametrize("to", ["delta", "parquet"])
+def test_a_conversion_at_any_store_call_of_a_writer_takes_its_epoch_along_or_refuses_it(
+    tmp_path: Path, to: str
+) -> None:
+    layout = "parquet" if to == "delta" else "delta"
+    template = made(tmp_path / "0", layout)
+    outcomes = Counter[str]()
+    for call in itertools.count(1):
+        path = copied(template, tmp_path / str(call))
+
+        def conversion(path: str = path) -> None:
+            with suppress(ConflictError):  # an epoch is pending
+                run(path, to)
+
+        store = FaultyStore(LocalStore(), [delay(call, conversion)])
+        with open_sink(store, stamps(), path, "slow", {}) as sink:
+            txn = sink.begin(0)
+            try:
+                txn.write(data(400))
+                txn.commit()
+            except ConflictError as error:
+                assert "was converted" in str(error)  # noqa: PT017 -- both outcomes are right
+        outcomes[txn.outcome] += 1
+        run(path, to)
+        assert seen(path) == ROWS + Counter({400: 1} if txn.outcome == "committed" else {})
+        if not store.delivered:
+            break
+    assert outcomes["committed"] > 10
+    assert outcomes["aborted"] > 5
+
+
+def test_no_power_cut_in_a_conversion_shows_a_directory_reader_what_was_replaced() -> None:
+    world = World(SimDisk(), table_layout="delta")
+    writer = world.open()
+    writer.commit(0, (0, 1))
+    writer.commit(1, (2, 3), mode="overwrite")
+    writer.sink.close()
+
+    def to_parquet(world: World) -> None:
+        log = world.reader()
+        convert.to_parquet(log, DeltaLog(log.store, log.root, log.stamps, log.root))
+
+    shown = 0
+    for number, moment in enumerate(moments(world, to_parquet)):
+        for image in images(moment, f"convert-{number}", 4):
+            files = image.files()
+            if any(path.endswith(".json") and b'"layout":"parquet"' in data for path, data in files.items()):
+                shown += 1
+                assert directory_ids(files) == Counter((2, 3))
+    assert shown > 10
+
+
+@pytest.mark.parametrize("to", ["delta", "parquet"])
+def test_a_writer_that_was_open_is_refused_at_its_next_prepare_and_can_open_again(tmp_path: Path, to: str) -> None:
+    path = made(tmp_path, "parquet" if to == "delta" else "delta")
+    sink = txsink.open_writer(path, "slow")
+    early, late = sink.begin(0), sink.begin(1)
+    early.write(data(400))
+    early._stager.finish() if early._stager else None  # whole files, which the conversion finds
+    run(path, to)
+    for txn in (early, late):
+        with pytest.raises(ConflictError, match=f"it was converted to the layout {to} meanwhile"):
+            txn.prepare()
+    sink.close()
+    with txsink.open_writer(path, "slow") as again, again.begin(0) as txn:
+        txn.write(data(400))
+    assert seen(path) == ROWS + Counter({400: 1})
+
+
+def test_what_is_pending_has_to_be_finished_first(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    with txsink.open_writer(path, "slow") as sink:
+        txn = sink.begin(0)
+        txn.write(data(1))
+        txn.prepare()
+        with pytest.raises(ConflictError, match="transactions of slow are not finished"):
+            run(path, "delta")
+
+
+def test_files_of_other_programs_keep_a_delta_table_from_becoming_a_directory(tmp_path: Path) -> None:
+    path = made(tmp_path, "delta")
+    write_deltalake(path, pa.table(data(500)), mode="append")
+    with pytest.raises(ConflictError, match="1 of its files were written or removed by other programs"):
+        run(path, "parquet")
+    assert seen(path) == ROWS + Counter({500: 1})
+
+
+def test_another_delta_table_in_the_place_is_left_alone(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    write_deltalake(path, pa.table(data(500)), mode="append", partition_by=["day"])
+    with pytest.raises(ConflictError, match="another Delta table lies there"):
+        run(path, "delta")
+
+
+def test_a_table_without_columns_cannot_be_converted_yet(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    txsink.open_writer(path, "w").close()
+    with pytest.raises(InvalidRequestError, match="it has no columns yet"):
+        run(path, "delta")
+
+
+def test_the_command_line_converts_verifies_and_makes_checkpoints(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    with pytest.raises(InvalidRequestError, match="its layout is parquet"):
+        commands.checkpoint(path)
+    assert commands.convert(path, "delta", yes=False).data["is_dry_run"]
+    assert txsink.open_table(path).layout == "parquet"
+    assert commands.convert(path, "delta", yes=True).data["problems"] == []
+    assert commands.convert(path, "delta", yes=True).text == ["It is delta already."]
+    assert commands.checkpoint(path).data["delta_version"] == DeltaTable(path).version()
+    assert commands.convert(path, "parquet", yes=True).data["layout"] == "parquet"
+    assert seen(path) == ROWS

@@ -1,0 +1,157 @@
+"""Thousands of small worlds of writers, zombies and faults, each decided by one number (I1-I16).
+
+`make faults` goes on where this stops: `tests/swarm_run.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from broken import Swap, rewrite
+from swarm_run import tally, tell
+from txsink import recovery, slots, transaction, writer
+from txsink.log import Log
+from txsink.testing import swarm
+from txsink.testing.crash_book import Violation
+
+SEEDS = 20_000
+SEEDS_TO_FIND = 20_000  # what a minute allows
+
+
+def test_no_seed_breaks_a_promise(capsys: pytest.CaptureFixture[str]) -> None:
+    """What 60 seconds of one core hold."""
+    began = time.monotonic()
+    done = tally(0, SEEDS)
+    with capsys.disabled():
+        tell(done, began)
+    assert not done.failures
+    assert done.planned == done.delivered
+    assert min(done.delivered.values()) > 50
+    assert len(done.delivered) == 11
+
+
+SEEDS_TWICE = (300, 120)
+
+
+def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
+    """I16: also where sets come in another order."""
+    first, number = SEEDS_TWICE
+    program = Path(__file__).with_name("swarm_run.py")
+    for hash_seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, program, str(first), str(number)],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        traces = [line.split()[1] for line in done.stdout.splitlines()]
+        assert traces == [swarm.run(seed).trace for seed in range(first, first + number)]
+
+
+# -- the swarm finds what is broken ------------------------------------------------------------------------
+
+
+class Planted(NamedTuple):
+    """A bug: where, what is written there instead, and as what it must be found."""
+
+    broken: list[tuple[object, list[Swap]]]
+    kinds: str
+
+
+PLANTED: dict[str, Planted] = {
+    "a retired run claims again": Planted(
+        [(transaction.standing, [("if run.generation is None and not log.is_retired", "if True or log.is_retired")])],
+        "I10",
+    ),
+    "publish after commit": Planted(
+        [
+            (
+                transaction.roll_forward,
+                [
+                    ("        publisher.publish(prepared)\n", "        pass\n"),
+                    ("    last = ", "    publisher.publish(prepared)\n    last = "),
+                ],
+            )
+        ],
+        "I1 I6",
+    ),
+    "sweep without retiring": Planted(
+        [(recovery.sweep, [("        claim(log, run, tuple(sorted(unclaimed)))\n", "        pass\n")])], "I6 I8 I10"
+    ),
+    "delete on commit error": Planted(
+        [
+            (
+                transaction.roll_forward,
+                [
+                    (
+                        "    except CorruptError:\n",
+                        (
+                            "    except Exception as error:\n        if type(error) is not CorruptError:\n"
+                            "            publisher.withdraw(prepared)\n            raise\n"
+                        ),
+                    )
+                ],
+            )
+        ],
+        "I8",
+    ),
+    "a lost answer is taken for a success": Planted(
+        [(slots.Slots.put, [("            if created:\n", "            if created is not False:\n")])],
+        "I3 I6 I7 I13 I14",
+    ),
+    "a slot that expired is used twice": Planted([(Log.append, [("if stands:", "if True:")])], "I3 I6 I7"),
+    "replay unchecked": Planted(
+        [(transaction.is_committed, [("last is None or epoch > last", "True")])], "I1 I4 I6 I14"
+    ),
+    "an abort that failed half-way is left to the next life": Planted(
+        [
+            (
+                writer.Sink.commit,
+                [("    recovery.finish_aborts(self.log, self.identity, self.publisher)\n", "    pass\n")],
+            )
+        ],
+        "I1",
+    ),
+    "damage is reported without looking again": Planted(
+        [(recovery._swept, [("and _was_replaced(log, run, name.path)", "and False")])], "I6"
+    ),
+    "an unclaimed run resolves what others prepared": Planted(
+        [
+            (writer.Sink._claim, [("self.identity.generation is None", "False")]),
+        ],
+        "I6",
+    ),
+}
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for target, swaps in PLANTED[name].broken:
+            rewrite(patch, target, *swaps)
+        yield
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_the_swarm_finds_it(name: str) -> None:
+    with planted(name):
+        for seed in range(SEEDS_TO_FIND):
+            try:
+                swarm.run(seed)
+            except Violation as violation:
+                found = f"seed {seed}: {violation}"
+                break
+        else:
+            pytest.fail(f"{SEEDS_TO_FIND} seeds do not show it")
+    print(f"{name} => {found}")
+    assert found.split()[2] in PLANTED[name].kinds.split(), found

@@ -1,0 +1,50 @@
+"""What keeps a transaction from being prepared, whatever it holds.
+
+Promises: a refusal before anything is logged, in words that say what to do next.
+Relies on: the state of the log that the prepare entry is to follow.
+Does not promise: that what is not refused here can be prepared. `transaction.prepare` asks the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from txsink.errors import ConflictError, InvalidRequestError
+from txsink.stage import StagedFile
+from txsink.state import State
+
+
+def require_layout(root: str, state: State, layout: str) -> None:
+    """Refuse a run that was opened when the table had another layout."""
+    if state.layout != layout:
+        raise ConflictError(
+            f"write to {root}",
+            f"it was converted to the layout {state.layout} meanwhile",
+            "Open the writer again",
+            layout=state.layout,
+        )
+
+
+def require_no_abort(state: State, writer: str, epoch: int) -> None:
+    """Rows of an aborted epoch may still be seen, and its files are yet to be deleted: none may be named again."""
+    for item in state.aborting:
+        if item.writer == writer:
+            raise ConflictError(
+                f"prepare epoch {epoch} of {writer!r}",
+                f"epoch {item.epoch} was aborted (prepared at version {item.prepared}) and is not cleaned up yet",
+                "Try again: it is cleaned up first",
+                writer=writer,
+                epoch=item.epoch,
+            )
+
+
+def require_partitions(state: State, epoch: int, staged: Iterable[StagedFile]) -> None:
+    """Refuse files that were staged with other partition columns than the table's."""
+    expected = state.partition_columns
+    for one in staged:
+        if tuple(one.file.partition) != expected:
+            raise InvalidRequestError(
+                f"prepare epoch {epoch}",
+                f"{one.file.path} is partitioned by {list(one.file.partition)}, the table by {list(expected)}",
+                "Stage with the table's partition columns",
+            )

@@ -1,0 +1,164 @@
+"""From one layout to the other, in place: the data files stay where they are, and what makes them visible changes.
+
+Promises: a conversion that crashes anywhere leaves a table that reads as before or as after it, and is finished by
+doing it again; nothing that is committed is lost or doubled, for readers of either layout; a writer that was open
+meanwhile is refused at its next prepare, and what it had staged goes. On the way to `parquet` the table is `closed` for
+a moment: it reads as a Delta table, and no writer opens it.
+Relies on: nothing being pending; no other program writing to the Delta table meanwhile.
+Does not promise: Delta's older versions once a table has the parquet layout, nor to take over files that other programs
+wrote into a Delta table: they have other names, so the table is refused.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import pyarrow.compute as pc
+
+from txsink import layout, segment, stats
+from txsink.delta import DeltaLog
+from txsink.delta_actions import Made, add_of, begun, info_of, remove_of, txn_of, zoned_columns
+from txsink.delta_state import Action, DeltaState, decoded_path, encoded_path
+from txsink.entry import Convert, DataFile
+from txsink.errors import ConflictError, CorruptError, InvalidRequestError
+from txsink.log import Log, Slot
+from txsink.parquet import footer_of
+from txsink.publish import DELTA, PARQUET, staging_root_of
+from txsink.segment import Fact
+from txsink.state import State
+
+TRIES = 5
+CLOSED = "closed"
+
+
+class Converted(NamedTuple):
+    """What a conversion did."""
+
+    layout: str
+    files: int
+    version: int
+
+
+def to_delta(log: Log, delta: DeltaLog) -> Converted:
+    """Give the table a Delta log that names exactly its files, then say in its own log that this one counts."""
+    what = f"convert {log.root} to the layout delta"
+    for _ in range(TRIES):
+        _require_settled(log, what)
+        at = log.state
+        if at.layout == DELTA:
+            break
+        if not at.columns:
+            raise InvalidRequestError(what, "it has no columns yet", "Write its first rows, then convert it")
+        delta.load()
+        if delta.exists and delta.state.table_id != at.table_id:
+            raise ConflictError(what, "another Delta table lies there", "Remove its _delta_log first")
+        delta.commit(partial(_caught_up, log, delta, dict(log.live()), what), info_of("CONVERT", {}), what)
+        # ORDER: Delta's commit before the entry that makes it count, else a crash leaves a table without files (I1).
+        if _append(log, at, DELTA, delta.state.version):
+            break
+    else:
+        raise ConflictError(what, f"it was written to during each of {TRIES} attempts", "Stop its writers, then retry")
+    # ORDER: converted before staged files go, else a run that stages them could still prepare them (I6).
+    _empty(log, staging_root_of(log.root, log.state.staging))
+    return Converted(DELTA, len(log.live()), log.state.version)
+
+
+def to_parquet(log: Log, delta: DeltaLog) -> Converted:
+    """Close the table to writers, take every file out of the directory that is not the table's, then its Delta log."""
+    what = f"convert {log.root} to the layout parquet"
+    for _ in range(TRIES):
+        _require_settled(log, what)
+        at = log.state
+        if at.layout == PARQUET:
+            break
+        delta.load()
+        other = {decoded_path(path) for path in delta.files()} ^ set(log.live())
+        if other and log.refresh().version == at.version:
+            raise ConflictError(
+                what,
+                f"{len(other)} of its files were written or removed by other programs, {min(other)} for one",
+                "Copy it: read it, and write what was read to another path",
+            )
+        if other:
+            continue
+        # ORDER: closed to writers before a file goes, else one that was committed meanwhile goes as well (I1).
+        if at.layout == CLOSED or _append(log, at, CLOSED, delta.state.version):
+            _put_away(log)
+            if _append(log, log.state, PARQUET, None):
+                break
+    else:
+        raise ConflictError(what, f"it was written to during each of {TRIES} attempts", "Stop its writers, then retry")
+    # ORDER: converted before Delta's log goes, else a crash leaves a Delta table that has none (I1).
+    _empty(log, f"{log.root}/{layout.DELTA_DIRECTORY}")
+    return Converted(PARQUET, len(log.live()), log.state.version)
+
+
+def _require_settled(log: Log, what: str) -> None:
+    state = log.refresh()
+    if state.pending or state.aborting:
+        writers = sorted({item.writer for item in (*state.pending, *state.aborting)})
+        found = f"transactions of {', '.join(writers)} are not finished"
+        raise ConflictError(what, found, "Finish them first: `txsink recover`")
+
+
+def _append(log: Log, at: State, new: str, delta_version: int | None) -> bool:
+    """Append the entry, unless something came after the state the conversion was made for."""
+
+    def make(state: State, slot: Slot) -> Convert | None:
+        if state.version != at.version:
+            return None
+        return Convert(**slot, layout=new, delta=delta_version)
+
+    log.append(make)
+    return log.state.layout == new
+
+
+def _caught_up(log: Log, delta: DeltaLog, live: dict[str, Fact], what: str, found: DeltaState) -> list[Action] | None:
+    """What makes the Delta table hold exactly these files; also after a conversion that stopped half-way."""
+    there = delta.files_of(found)
+    missing = [fact for path, fact in live.items() if encoded_path(path) not in there]
+    extra = [body for path, body in there.items() if decoded_path(path) not in live]
+    made = Made(log.state.table_id, log.state.partition_columns, log.stamps.now_ms())
+    actions = begun(found, made, log.state.columns, what)
+    zoned = zoned_columns(log.state.columns, log.state.partition_columns)
+    actions += [add_of(_with_stats(log, fact), fact.time_ms, zoned) for fact in missing]
+    actions += [remove_of(body, made.time_ms) for body in extra]
+    for writer, known in log.state.writers.items():
+        if known.last_epoch is not None and (found.txn(writer) or -1) < known.last_epoch:
+            actions.append(txn_of(writer, known.last_epoch))
+    return actions or None
+
+
+def _with_stats(log: Log, fact: Fact) -> DataFile:
+    footer = footer_of(log.store, f"{log.root}/{fact.path}")
+    if footer is None or not footer.region:
+        raise CorruptError(
+            f"convert {log.root}", f"its file {fact.path} is missing or no Parquet file", "See `txsink verify`"
+        )
+    file = fact.file()
+    return DataFile(file.path, file.bytes, file.digest, file.rows, file.partition, stats.of_region(footer.region))
+
+
+def _put_away(log: Log) -> None:
+    """Take what was replaced, and what nobody names, out of the sight of readers of the directory."""
+    live = log.live()
+    replaced = {
+        fact.path: fact.prepared or 0
+        for fact in segment.rows_of(log.facts().filter(pc.field("kind") == "remove"))
+        if fact.path not in live
+    }
+    names = [path for path in log.store.list(log.root) if not path.startswith(("_txsink/", "_delta_log/"))]
+    doomed = [path for path in names if path.endswith(".parquet") and path not in live]
+    kept = [path for path in doomed if path in replaced and log.store.traits.moves]
+    log.store.move([(f"{log.root}/{path}", f"{log.root}/{layout.removed_path(replaced[path], path)}") for path in kept])
+    for path in doomed:
+        log.store.delete(f"{log.root}/{path}")
+    # ORDER: gone durably before the entry, else a power cut shows readers of the directory files of no epoch (I1).
+    log.store.settle([f"{log.root}/{path}" for path in doomed])
+
+
+def _empty(log: Log, directory: str) -> None:
+    for path in log.store.list(directory):
+        log.store.delete(f"{directory}/{path}")
+        log.store.prune(f"{directory}/{path}".rpartition("/")[0], log.root)
