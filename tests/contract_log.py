@@ -61,7 +61,7 @@ class Ground:
         return found
 
     def sink(self, store: Store | None = None, writer: str = "w", **options: Any) -> Sink:
-        return open_sink(store or self.store, self.stamps, self.root, writer, options)
+        return open_sink(store or self.store, self.stamps, self.root, writer, {"layout": "parquet", **options})
 
     def rows(self) -> list[int]:
         table = open_log(self.store, self.stamps, self.root)

@@ -213,6 +213,7 @@ def staged(site: Site, epoch: int, *parts: list[int], partition: tuple[str, ...]
             merge_schema=False,
             options=StageOptions(),
             new_id=lambda: f"{prefix}{next(ids):08x}",
+            is_in_place=site.publisher.is_in_place,
         )
         stager.write({"id": part, **{name: [f"v{value}" for value in part] for name in partition}})
         records += stager.finish()
@@ -231,7 +232,7 @@ def staged(site: Site, epoch: int, *parts: list[int], partition: tuple[str, ...]
         mode="append",
         files=tuple(one.file for one in records),
         removes=(),
-        columns=(),
+        columns=records[0].columns if records else (),
         metadata={},
         uploads=tuple(one.upload for one in records if one.upload),
     )

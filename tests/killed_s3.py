@@ -9,13 +9,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from txsink.sink import open_sink, stamps
 from txsink.store import Store, open_store
 from txsink.testing.faults import FaultyStore
 
 ROWS = {0: [1, 2], 1: [3, 4]}
-TWO_FILES = {"row_group_rows": 1, "target_file_bytes": 1}
+TWO_FILES: dict[str, Any] = {"row_group_rows": 1, "target_file_bytes": 1, "layout": "parquet"}
 
 # Before which call of which verb of the store, once epoch 1 is begun.
 POINTS = {

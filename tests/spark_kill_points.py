@@ -95,6 +95,22 @@ def _at_entry(plan: Plan) -> None:
     local.LocalStore.put_if_absent = put_if_absent  # type: ignore[method-assign]
 
 
+def _at_delta_commit(plan: Plan) -> None:
+    """`delta-before` and `delta-after`: the commit in Delta's log."""
+    append = local.LocalStore.put_if_absent
+
+    def put_if_absent(self: local.LocalStore, path: str, data: bytes, token: str) -> bool | None:
+        is_due = "/_delta_log/" in path and plan.is_due(path)
+        if is_due and plan.point == "delta-before":
+            plan.kill()
+        created = append(self, path, data, token)
+        if is_due:
+            plan.kill()
+        return created
+
+    local.LocalStore.put_if_absent = put_if_absent  # type: ignore[method-assign]
+
+
 def _at_publish(plan: Plan) -> None:
     """In the middle of a publish: one file has its name, the others have not."""
     move = local.LocalStore.move
@@ -134,6 +150,8 @@ def _at_seal(plan: Plan) -> None:
 
 _POINTS: dict[str, Callable[[Plan], None]] = {
     **{f"{when}-{kind}": _at_entry for when in ("before", "after") for kind in ("claim", "prepare", "commit")},
+    "delta-before": _at_delta_commit,
+    "delta-after": _at_delta_commit,
     "publish": _at_publish,
     "adopt": _at_adopt,
     "seal": _at_seal,

@@ -61,6 +61,7 @@ def main() -> None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
+    layout = os.environ.get("TXSINK_LAYOUT", "parquet")
     source = spark.readStream.schema("id long, p long").option("maxFilesPerTrigger", files)
     queries = []
     for door, _, kills in (one.partition("=") for one in doors):
@@ -69,9 +70,11 @@ def main() -> None:
             rows = rows.mapInArrow(lethal(door, int(kills)), rows.schema)
         writer = rows.writeStream.option("checkpointLocation", f"{directory}/checkpoint-{door}")
         if door == "each":
-            writer = writer.foreachBatch(pyspark_txsink.each_batch(f"{directory}/each", partition_by=["p"]))
+            writer = writer.foreachBatch(
+                pyspark_txsink.each_batch(f"{directory}/each", partition_by=["p"], layout=layout)
+            )
         else:
-            writer = writer.format("txsink").option("path", f"{directory}/format")
+            writer = writer.format("txsink").option("path", f"{directory}/format").option("layout", layout)
         # A pool of its own, or the streams take turns.
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", door)
         queries.append(writer.trigger(availableNow=True).start())

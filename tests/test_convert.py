@@ -22,7 +22,7 @@ from txsink.delta import DeltaLog
 from txsink.errors import ConflictError, InvalidRequestError
 from txsink.log import Log
 from txsink.sink import open_sink, stamps
-from txsink.store import StorageOptions, Store
+from txsink.store import Store
 from txsink.store.local import LocalStore
 from txsink.testing.crash_check import directory_ids
 from txsink.testing.crash_world import World
@@ -81,7 +81,7 @@ def run(path: str, to: str, store: Store | None = None) -> convert.Converted:
     store = store or LocalStore()
     log = Log(store, store.resolve(path), stamps())
     log.load()
-    delta = DeltaLog(store, log.root, stamps(), path, StorageOptions())
+    delta = DeltaLog(store, log.root, stamps(), path)
     return convert.to_delta(log, delta) if to == "delta" else convert.to_parquet(log, delta)
 
 
@@ -238,7 +238,7 @@ def test_no_power_cut_in_a_conversion_shows_a_directory_reader_what_was_replaced
 
     def to_parquet(world: World) -> None:
         log = world.reader()
-        convert.to_parquet(log, DeltaLog(log.store, log.root, log.stamps, log.root, StorageOptions()))
+        convert.to_parquet(log, DeltaLog(log.store, log.root, log.stamps, log.root))
 
     shown = 0
     for number, moment in enumerate(moments(world, to_parquet)):

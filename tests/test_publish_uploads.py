@@ -33,7 +33,8 @@ class Bucket:
         return ObjectStore(self.objects)
 
     def sink(self, writer: str = "w", *, is_one_shot: bool = False, **options: object) -> Sink:
-        return sink.open_sink(self.opened(), self.stamps, ROOT, writer, options, is_one_shot=is_one_shot)
+        given = {"layout": "parquet", **options}
+        return sink.open_sink(self.opened(), self.stamps, ROOT, writer, given, is_one_shot=is_one_shot)
 
     def rows(self) -> list[int]:
         return sorted(open_log(self.opened(), self.stamps, ROOT).to_arrow()["id"].to_pylist())
@@ -303,7 +304,7 @@ def test_an_uploads_record_travels_as_json(bucket: Bucket) -> None:
 
 
 def test_a_staging_path_is_refused(bucket: Bucket) -> None:
-    with pytest.raises(InvalidRequestError, match="stages files as pending uploads"):
+    with pytest.raises(InvalidRequestError, match="staged under their final names"):
         bucket.sink(staging_path="/bucket/elsewhere")
 
 

@@ -60,7 +60,7 @@ class Site(NamedTuple):
     def text_options(self) -> dict[str, str]:
         """As a user gives them to the format."""
         plain = {name: value if isinstance(value, str) else json.dumps(value) for name, value in self.options.items()}
-        return {f"storage.{name}": value for name, value in plain.items()}
+        return {"layout": "parquet", **{f"storage.{name}": value for name, value in plain.items()}}
 
     def table(self) -> txsink.Table:
         return txsink.open_table(self.uri, storage_options=self.options)
@@ -141,7 +141,7 @@ class Stream:
         df = site.spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).parquet(str(self.source))
         writer = df.writeStream.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True)
         if self.door == "each_batch":
-            each = pyspark_txsink.each_batch(site.uri, storage_options=site.options)
+            each = pyspark_txsink.each_batch(site.uri, layout="parquet", storage_options=site.options)
             query = writer.foreachBatch(each).start()
         else:
             query = writer.format("txsink").options(**site.text_options).start(site.uri)
@@ -232,7 +232,7 @@ def names_below(site: Site) -> int:
 @on_quick
 def test_attempts_that_spark_does_not_count_are_not_published_and_the_next_run_drops_them(lake: Site) -> None:
     """S27, I9: every first attempt stages its rows and dies before it can say so."""
-    with txsink.open_writer(lake.uri, "w", run="run1", storage_options=lake.options) as sink:
+    with txsink.open_writer(lake.uri, "w", run="run1", layout="parquet", storage_options=lake.options) as sink:
         txn = sink.begin(0)
         plain = txn.stager()
         dying = Dying(**{name: getattr(plain, name) for name in plain.__struct_fields__})
@@ -271,7 +271,9 @@ def test_a_job_on_s3_writes_its_epoch_once_and_drops_what_a_failed_one_left(lake
             yield batch
 
     def write(df: DataFrame, epoch: int, **more: Any) -> txsink.txn.Result:
-        return pyspark_txsink.write(df, lake.uri, writer="w", epoch=epoch, storage_options=lake.options, **more)
+        return pyspark_txsink.write(
+            df, lake.uri, writer="w", epoch=epoch, layout="parquet", storage_options=lake.options, **more
+        )
 
     bad = lake.spark.range(0, 100, 1, 2).selectExpr("if(id = 99, raise_error('no'), id) id")
     with pytest.raises(Exception, match="no"):
@@ -308,7 +310,14 @@ def test_every_type_and_every_name_comes_back_from_s3_as_it_went_in(lake: Site) 
         )
         df = df.toDF("id", *names, "f", "g", "h")
         pyspark_txsink.write(
-            df, lake.uri, writer="w", epoch=0, storage_options=lake.options, partition_by=["p.q"], compression="snappy"
+            df,
+            lake.uri,
+            writer="w",
+            epoch=0,
+            layout="parquet",
+            storage_options=lake.options,
+            partition_by=["p.q"],
+            compression="snappy",
         )
         for found in (lake.read(), lake.by_format()):
             same = found.select(*(f"`{name.replace('`', '``')}`" for name in df.columns))
@@ -442,7 +451,13 @@ def test_a_micro_batch_of_many_small_tasks_becomes_one_file(spark: SparkSession,
 def test_files_on_s3_are_gathered_as_well(lake: Site) -> None:
     df = lake.spark.range(0, 1000, 1, 4)
     for epoch, size in enumerate((None, 64 * MIB)):
-        given = {"writer": "w", "epoch": epoch, "storage_options": lake.options, "target_file_bytes": size}
+        given = {
+            "writer": "w",
+            "epoch": epoch,
+            "layout": "parquet",
+            "storage_options": lake.options,
+            "target_file_bytes": size,
+        }
         pyspark_txsink.write(df, lake.uri, **given, max_records_per_file=400)
     files = lake.table().files()
     assert [sum(file.epoch == epoch for file in files) for epoch in (0, 1)] == [4, 3]
@@ -496,7 +511,9 @@ def test_no_value_of_a_storage_option_is_told_by_spark_or_by_us(
 
 
 def write(site: Site) -> None:
-    pyspark_txsink.write(site.spark.range(3), site.uri, writer="w", epoch=0, storage_options=site.options)
+    pyspark_txsink.write(
+        site.spark.range(3), site.uri, writer="w", epoch=0, layout="parquet", storage_options=site.options
+    )
 
 
 def stager_of(site: Site, storage_options: dict[str, Any]) -> Stager:

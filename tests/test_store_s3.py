@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import pytest
+from botocore.exceptions import CredentialRetrievalError
 
 from contract_store import MIB, StoreRaces, UploadContract, contents, pending, race, stage
 from s3_servers import Server, parameters, started
@@ -848,3 +849,82 @@ def test_a_server_that_was_killed_is_used_again_when_it_is_back(name: str, tmp_p
         assert created == [True]
         assert cast("S3Store", store).complete(f"{root}/f", upload) is True
         assert contents(store, root) == {"0": b"acknowledged", "1": b"after", "f": b"staged"}
+
+
+# -- what deltalake is told -------------------------------------------------------------------------------
+
+
+def told(options: dict[str, Any]) -> dict[str, str]:
+    store = cast("S3Store", open_store("s3a://bucket/t", options))
+    found = store.object_store_options("/bucket/a/t")
+    assert repr(found) == f"StorageOptions({', '.join(sorted(found))})"
+    return cast("dict[str, str]", found)
+
+
+def keys_in(found: dict[str, str]) -> list[str | None]:
+    return [found.get(f"aws_{name}") for name in ("access_key_id", "secret_access_key", "session_token")]
+
+
+def test_deltalake_gets_the_credentials_that_s3fs_uses_wherever_they_come_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    keys = "aws_access_key_id = from-profile\naws_secret_access_key = s\naws_session_token = t\n"
+    (tmp_path / "config").write_text(f"[profile mine]\nregion = eu-west-3\n{keys}")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    for name, value in (("AWS_ACCESS_KEY_ID", "from-environment"), ("AWS_SECRET_ACCESS_KEY", "e")):
+        monkeypatch.setenv(name, value)
+    assert keys_in(told({})) == ["from-environment", "e", None]
+    assert keys_in(told({"profile": "mine"})) == ["from-profile", "s", "t"]
+    assert told({"profile": "mine"})["aws_region"] == "eu-west-3"
+    assert keys_in(told({"key": "k", "secret": "s", "token": "t"})) == ["k", "s", "t"]
+    inner = {"aws_access_key_id": "inner", "aws_secret_access_key": "s"}
+    assert keys_in(told({"client_kwargs": inner})) == ["inner", "s", None]
+    nobody = told({"anon": True})
+    assert (keys_in(nobody), nobody["aws_skip_signature"]) == ([None, None, None], "true")
+
+
+def test_deltalake_asks_where_s3fs_asks() -> None:
+    keys = {"key": "k", "secret": "s"}
+    found = told({**keys, "endpoint_url": "http://127.0.0.1:9", "deadline_seconds": 7})
+    assert found == {
+        "aws_access_key_id": "k",
+        "aws_secret_access_key": "s",
+        "aws_region": "us-east-1",
+        "aws_endpoint_url": "http://127.0.0.1:9",
+        "aws_allow_http": "true",
+        "aws_virtual_hosted_style_request": "false",
+        "timeout": "7s",
+        "retry_timeout": "7s",
+        "connect_timeout": "5s",
+    }
+    given = {"client_kwargs": {"region_name": "eu-north-1", "verify": False}}
+    found = told({**keys, **given, "config_kwargs": {"s3": {"addressing_style": "virtual"}, "connect_timeout": 2}})
+    assert found["aws_endpoint_url"] == "https://bucket.s3.eu-north-1.amazonaws.com"
+    assert found["aws_virtual_hosted_style_request"] == "true"
+    assert found["allow_invalid_certificates"] == "true"
+    assert found["connect_timeout"] == "2s"
+    assert "aws_allow_http" not in found
+
+
+def test_credentials_that_cannot_be_renewed_for_deltalake_are_told_without_a_word_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    store = cast("S3Store", open_store("s3://bucket/t"))
+
+    async def expired() -> None:
+        raise CredentialRetrievalError(provider="canary-role", error_msg="canary-secret")
+
+    monkeypatch.setattr(store._calls._client.session, "get_credentials", expired)
+    with pytest.raises(TxsinkError, match="read s3://bucket/a") as caught:
+        store.object_store_options("/bucket/a")
+    check_no_secret(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "uri"), [("/b/a b/ü@#?x", "s3://b/a%20b/%C3%BC%40%23%3Fx"), ("/b/100% +&", "s3://b/100%25%20%2B%26")]
+)
+def test_a_path_is_the_uri_that_decodes_to_it(path: str, uri: str) -> None:
+    assert cast("S3Store", open_store("s3://bucket")).object_store_uri(path) == uri

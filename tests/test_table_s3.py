@@ -115,16 +115,19 @@ class TestRaces(LogRaces):
 class Lake:
     """A table to be on a server, by the door that users take; and what others see of it."""
 
+    layout = "parquet"
+
     def __init__(self, server: Server, root: str) -> None:
         self.server, self.root, self.uri = server, root, f"s3:/{root}"
         self.options = options_of(server)
         self.bucket, _, self.prefix = root[1:].partition("/")
 
     def writer(self, name: str = "w", **options: Any) -> txsink.Sink:
-        return txsink.open_writer(self.uri, name, storage_options=self.options, **options)
+        given = {"storage_options": self.options, "layout": self.layout, **options}
+        return txsink.open_writer(self.uri, name, **given)
 
     def write(self, epoch: int, data: object, **options: Any) -> str:
-        given = {"writer": "w", "storage_options": self.options, **options}
+        given = {"writer": "w", "storage_options": self.options, "layout": self.layout, **options}
         return txsink.write(self.uri, data, epoch=epoch, **given).outcome
 
     def table(self) -> txsink.Table:
@@ -391,7 +394,7 @@ def test_workers_in_other_processes_stage_what_the_coordinator_commits(lake: Lak
 @on_all
 def test_a_two_phase_sink_commits_by_notice_also_when_the_framework_skips_ids(lake: Lake) -> None:
     """F1, F7: a file keeps the smallest epoch it could belong to in its name, and that is all."""
-    options: dict[str, Any] = {"storage_options": lake.options}
+    options: dict[str, Any] = {"storage_options": lake.options, "layout": lake.layout}
     sink = txsink.ParquetFileSink(lake.uri, "flow", **options)
     sink.restore_state(None)
     for number, checkpoint in enumerate((3, 7, 20)):
@@ -591,7 +594,7 @@ def old_tables() -> dict[int, dict[str, bytes]]:
     made, objects = {}, Objects()
     ids = itertools.count(1)
     counted = Stamps(lambda: 1_760_000_000_000, lambda: f"{next(ids):032x}", lambda attempt: None)
-    with open_sink(ObjectStore(objects), counted, "/t", "w", {}) as sink:
+    with open_sink(ObjectStore(objects), counted, "/t", "w", {"layout": "parquet"}) as sink:
         for epoch in range(1000):
             put_rows(sink, epoch, None)
             if epoch + 1 in {1, 100, 1000}:
@@ -611,7 +614,7 @@ def test_opening_costs_as_much_at_any_age(
     lake.options = proxy.storage_options
     uploads = ["ListMultipartUploads"] * (2 if lake.server.name == "minio" else 1)
     for _ in range(2):  # the hint and its entry; the claim and the hint
-        assert sent(proxy, lambda: lake.writer().close()) == [*uploads, GET, GET, PUT, PUT]
+        assert sent(proxy, lambda: lake.writer().close()) == [GET, GET, *uploads, PUT, PUT]
     found: list[txsink.Table] = []
     assert sent(proxy, lambda: found.append(lake.table())) == [GET, GET, GET]
     assert found[0].writers()["w"].last_epoch == epochs - 1

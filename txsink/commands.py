@@ -23,7 +23,7 @@ from txsink.layout import StagedName
 from txsink.log import Log
 from txsink.publish import DELTA, PARQUET, names_of
 from txsink.sink import new_id, open_writer, stamps
-from txsink.store import StorageOptions, open_store
+from txsink.store import open_store
 from txsink.table import PendingTransaction, Table, open_table
 from txsink.transaction import Run, hold
 
@@ -248,7 +248,7 @@ def convert(path: str, to: str, *, yes: bool) -> Report:
         if to == PARQUET:
             note += " Older versions can no longer be read by Delta's readers."
         return _planned(table, plan, {"layout": table.layout}, [], is_done=False, note=note)
-    delta = table.delta or DeltaLog(table.log.store, table.path, stamps(), path, StorageOptions())
+    delta = table.delta or DeltaLog(table.log.store, table.path, stamps(), path)
     done = to_delta(table.log, delta) if to == DELTA else to_parquet(table.log, delta)
     problems = open_table(path).verify()
     data = {"path": table.path, "is_dry_run": False, "plan": plan, "layout": to, "version": done.version}

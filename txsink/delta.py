@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from threading import Thread
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
@@ -41,14 +42,13 @@ class _Pointer(msgspec.Struct):
 
 
 class DeltaLog:
-    """The Delta log of the table at `root`, which other programs know as `uri`."""
+    """The Delta log of the table at `root`, which a user named as `uri`, and other programs know as `self.uri`."""
 
-    def __init__(self, store: Store, root: str, stamps: Stamps, uri: str, storage_options: StorageOptions) -> None:
+    def __init__(self, store: Store, root: str, stamps: Stamps, uri: str) -> None:
         self.store = store
         self.root = root
         self.stamps = stamps
-        self.uri = uri
-        self.storage_options = storage_options
+        self.uri = _address(store, root, uri)
         self.state = DeltaState()
         self.commits = 0  # made here since the last checkpoint
         self.upkeep: Thread | None = None
@@ -138,7 +138,7 @@ class DeltaLog:
         what = f"read the Delta table {self.uri}"
         deltalake = _deltalake(what)
         try:
-            return deltalake.DeltaTable(self.uri, version, _options_of(self.store, self.storage_options))
+            return deltalake.DeltaTable(self.uri, version, _options_of(self.store, self.root))
         except deltalake.exceptions.TableNotFoundError as error:
             advice = "Restore its _delta_log from a copy; nothing was changed"
             raise CorruptError(what, "deltalake finds no Delta table there", advice) from error
@@ -338,7 +338,16 @@ def _deltalake(what: str) -> Any:
     return deltalake
 
 
-def _options_of(store: Store, given: StorageOptions) -> dict[str, str] | None:
-    """The storage options as deltalake's clients take them."""
+def _address(store: Store, root: str, uri: str) -> str:
+    """The root as deltalake's clients have it: percent-encoded, but for a local path."""
+    known = getattr(store, "object_store_uri", None)
+    if known is not None:
+        return str(known(root))
+    scheme, separator, rest = uri.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}{quote(root)}" if separator and scheme != "file" else root
+
+
+def _options_of(store: Store, root: str) -> StorageOptions | None:
+    """What deltalake's clients have to be told; secrets among it."""
     known = getattr(store, "object_store_options", None)
-    return known(given) if known is not None else None
+    return known(root) if known is not None else None

@@ -149,7 +149,7 @@ def _open_table(
     root = store.resolve(path)
     log = Log(store, root, parts)
     log.load(is_followed=is_followed)
-    delta = DeltaLog(store, root, parts, path, chosen.storage_options)
+    delta = DeltaLog(store, root, parts, path)
     if not log.exists:
         if chosen.layout != PARQUET:
             delta.load()

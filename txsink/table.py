@@ -21,6 +21,7 @@ from txsink import audit, delta_view, schema, snapshot
 from txsink.audit import Explanation, Problem
 from txsink.delta import DeltaLog
 from txsink.delta_state import DeltaState
+from txsink.entry import Column
 from txsink.errors import CorruptError, InvalidRequestError
 from txsink.history import HistoryEntry, told
 from txsink.log import Log
@@ -83,15 +84,15 @@ def open_table(path: AnyPath, *, storage_options: dict[str, object] | None = Non
     """Open a table for reading. Nothing is created: a path without a table is InvalidRequestError."""
     uri = uri_of(path)
     storage_options = StorageOptions.of(storage_options)
-    return open_log(open_store(uri, storage_options), stamps(), uri, storage_options)
+    return open_log(open_store(uri, storage_options), stamps(), uri)
 
 
-def open_log(store: Store, parts: Stamps, path: str, storage_options: StorageOptions | None = None) -> Table:
+def open_log(store: Store, parts: Stamps, path: str) -> Table:
     """`open_table` over a given store and clock."""
     log = Log(store, store.resolve(path), parts)
     log.load()
     if log.exists:
-        delta = DeltaLog(store, log.root, parts, path, StorageOptions.of(storage_options))
+        delta = DeltaLog(store, log.root, parts, path)
         return Table(log, None if log.state.layout == PARQUET else delta)
     raise InvalidRequestError(
         f"open the table {path}",
@@ -137,6 +138,10 @@ class Table:
     def schema(self) -> pa.Schema:
         """All columns, partition columns among them."""
         return schema.schema_of(self._state.columns if self.delta is None else delta_view.columns_in(self._seen))
+
+    def columns(self, version: int | None = None) -> tuple[Column, ...]:
+        """All columns at a version, as the log spells them."""
+        return self._retrying(lambda: self._columns_at(*self._at(version)))
 
     @property
     def partition_columns(self) -> list[str]:
@@ -299,19 +304,29 @@ class Table:
         return self._retrying(lambda: self._read_held(version))
 
     def _read_held(self, version: int | None) -> tuple[list[Fact], list[dict[str, Any]], pa.Schema]:
+        at, seen = self._at(version)
+        known = schema.schema_of(self._columns_at(at, seen))
+        if seen is not None and self.delta is not None:
+            facts = delta_view.facts_in(self.log, self.delta, seen)
+        else:
+            facts = snapshot.live_at(self.log, at)
+        return facts, snapshot.partitions_of(facts, self._state.partition_columns, known), known
+
+    def _at(self, version: int | None) -> tuple[int, DeltaState | None]:
+        """The version that is meant; the Delta table then, if that tells what is there."""
         at = self._state.version if version is None else version
         if version is not None:
             if isinstance(version, int) and version > self.log.state.version:
                 self.log.refresh()
             snapshot.require_retained(self.log.state, version, f"read {self.path} at version {version!r}")
-        if self.delta is not None and delta_view.is_told_by(self.log, at):
-            seen = self._seen if at == self._state.version else delta_view.state_at(self.log, self.delta, at)
-            known = schema.schema_of(delta_view.columns_in(seen))
-            facts = delta_view.facts_in(self.log, self.delta, seen)
-        else:
-            known = schema.schema_of(self._state.columns if version is None else snapshot.columns_at(self.log, at))
-            facts = snapshot.live_at(self.log, at)
-        return facts, snapshot.partitions_of(facts, self._state.partition_columns, known), known
+        if self.delta is None or not delta_view.is_told_by(self.log, at):
+            return at, None
+        return at, self._seen if at == self._state.version else delta_view.state_at(self.log, self.delta, at)
+
+    def _columns_at(self, at: int, seen: DeltaState | None) -> tuple[Column, ...]:
+        if seen is not None:
+            return delta_view.columns_in(seen)
+        return self._state.columns if at == self._state.version else snapshot.columns_at(self.log, at)
 
     def _tables(
         self, version: int | None, columns: Sequence[str] | None, files: Collection[str] | None = None

@@ -42,7 +42,7 @@ _WRITE = {
 # No checksum file beside each file.
 _WRITE_LOCALLY = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
 _OF_BEGIN = ("mode", "partition_overwrite", "metadata")
-_OF_SINK = ("partition_by", "merge_schema", "storage_options", "staging_path")
+_OF_SINK = ("layout", "partition_by", "merge_schema", "storage_options", "staging_path")
 # By the name that a writer of our own knows them by.
 _OF_FILES = {
     "compression": "compression",
@@ -147,7 +147,7 @@ def _stage_and_commit(sink: Sink, df: DataFrame, epoch: int, options: Mapping[st
         partition_columns = sink.log.state.partition_columns
         columns = types.columns_of(df.schema, partition_columns)
         # Refused before a task runs, and not by each task.
-        schema.merge(sink.log.state.known_columns(), columns, merge_schema=sink.settings.merge_schema)
+        schema.merge(sink.publisher.columns(sink.log.state), columns, merge_schema=sink.settings.merge_schema)
         size = options.get("target_file_bytes")
         with session.settings(df.sparkSession, {**session.MICROSECONDS, **session.sizes(size)}):
             gathered = session.gathered(df, partition_columns, size)

@@ -21,8 +21,8 @@ from txsink.store import StorageOptions
 NAMES = {
     name.lower(): name
     for name in (
-        "path", "partitionBy", "compression", "targetFileSize", "maxRecordsPerFile", "mergeSchema", "txnAppId",
-        "txnVersion", "onNewCheckpoint", "userMetadata", "versionAsOf", "partitionOverwriteMode",
+        "path", "layout", "partitionBy", "compression", "targetFileSize", "maxRecordsPerFile", "mergeSchema",
+        "txnAppId", "txnVersion", "onNewCheckpoint", "userMetadata", "versionAsOf", "partitionOverwriteMode",
     )
 }  # fmt: skip
 # Spark's own, which it hands over as well.
@@ -36,6 +36,7 @@ class Given(NamedTuple):
     """The options, understood."""
 
     path: str
+    layout: str | None
     storage_options: StorageOptions
     partition_by: tuple[str, ...] | None
     stage: dict[str, object]
@@ -76,6 +77,7 @@ def parse(options: Mapping[str, str]) -> Given:
         stage["file_rows_max"] = _integer("maxRecordsPerFile", found["maxrecordsperfile"])
     return Given(
         path=absolute(found["path"]),
+        layout=_one_of("layout", found["layout"].lower(), ("parquet", "delta")) if "layout" in found else None,
         storage_options=StorageOptions({name: _value(name, text) for name, text in storage.items()}),
         partition_by=_columns(found.get("partitionby")),
         stage=stage,
@@ -98,7 +100,7 @@ def absolute(path: str) -> str:
 
 def of_writer(given: Given) -> dict[str, Any]:
     """What `open_writer` takes."""
-    options: dict[str, Any] = {**given.stage, "merge_schema": given.merge_schema}
+    options: dict[str, Any] = {**given.stage, "merge_schema": given.merge_schema, "layout": given.layout}
     if given.partition_by is not None:
         options["partition_by"] = given.partition_by
     if given.storage_options:

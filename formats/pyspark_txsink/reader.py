@@ -25,7 +25,6 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_txsink import options, parcel, types
-from txsink.snapshot import columns_at
 from txsink.table import Table, open_table
 
 
@@ -33,7 +32,7 @@ def schema_of(given: Mapping[str, str]) -> StructType:
     """The columns of the table at the version that is read."""
     found = options.parse(given)
     table = _open(found)
-    return types.struct_of(columns_at(table.log, table.version if found.version is None else found.version))
+    return types.struct_of(table.columns(found.version))
 
 
 def reader_of(given: Mapping[str, str], schema: StructType) -> Reader:

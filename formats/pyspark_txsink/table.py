@@ -18,7 +18,6 @@ from pyspark_txsink import types
 from pyspark_txsink.fast import _uri
 from pyspark_txsink.session import is_connect
 from txsink.errors import InvalidRequestError
-from txsink.snapshot import columns_at
 from txsink.store import StorageOptions
 from txsink.table import open_table
 
@@ -36,12 +35,14 @@ def read(spark: SparkSession, path: str, version: int | None = None, **options: 
     table = open_table(path, storage_options=storage_options)
     at = table.version if version is None else version
     files = table.files(version)
-    columns = types.struct_of(columns_at(table.log, at))
+    columns = types.struct_of(table.columns(version))
     if not files:
         return spark.createDataFrame([], columns)
     # Replaced since, and kept where Spark's reader does not look.
     is_old = version is not None and not {file.path for file in files} <= {file.path for file in table.files()}
-    if is_old or not is_reached(spark, path, storage_options):
+    # Another program's file, whose directory may tell its partition in other words than ours, or not at all.
+    is_foreign = table.partition_columns and any(file.epoch is None for file in files)
+    if is_old or is_foreign or not is_reached(spark, path, storage_options):
         reader = spark.read.format("txsink").options(**text.of_storage(storage_options))
         return reader.option("versionAsOf", at).load(path)
     root = f"s3a:/{table.path}" if urlsplit(path).scheme in _S3 else _uri(path, table.path)

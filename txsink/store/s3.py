@@ -17,11 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeAlias
 
 from txsink.entry import Upload
 from txsink.errors import InternalError, InvalidRequestError, OutcomeUnknownError, TxsinkError, UnavailableError
-from txsink.store import Moves, Output, Paths, Tail, Traits
+from txsink.store import Moves, Output, Paths, StorageOptions, Tail, Traits, s3_object_store
 from txsink.store.s3_calls import ATTEMPTS, Answer, Calls, Codes, Failure
 
 _MIB = 1 << 20
@@ -209,6 +210,15 @@ class S3Store:
     def forget_upload(self, path: str, upload: str) -> None:
         """Try once to drop an upload; never raises. What is left is an orphan."""
         self._calls.once("abort_multipart_upload", {**_at(path), "UploadId": upload}, _LAST_SECONDS)
+
+    def object_store_uri(self, path: str) -> str:
+        """The path as deltalake's client has it."""
+        return s3_object_store.uri_of(path)
+
+    def object_store_options(self, path: str) -> StorageOptions:
+        """How deltalake's client gets there, with the credentials that this one has."""
+        tell = partial(s3_object_store.told, _at(path)["Bucket"], self._calls.deadline_seconds)
+        return self._calls.with_client(f"read s3:/{path}", tell)
 
     # -- pieces ---------------------------------------------------------------------------------------
 

@@ -13,11 +13,11 @@ Does not promise: to know whether a request may be repeated. The verbs of `s3.py
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import cache, partial
 from threading import Event
 from types import SimpleNamespace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from urllib.parse import urlsplit
 
 from aiobotocore.httpsession import AIOHTTPSession
@@ -32,6 +32,7 @@ from txsink.errors import InvalidRequestError, OutcomeUnknownError, TxsinkError,
 
 Answer: TypeAlias = dict[str, Any]
 Codes: TypeAlias = frozenset[str | int]
+_T = TypeVar("_T")
 
 _DEADLINE_SECONDS, _DEADLINE_SECONDS_MAX = 60.0, 3600.0
 _ATTEMPT_SECONDS_MIN, _LAST_START = 0.05, 0.9
@@ -202,6 +203,15 @@ class Calls:
             if following.items() <= keywords.items():
                 raise UnavailableError(attempted, "the store repeats a page of its listing", _LATER)
             keywords = {**keywords, **following}
+
+    def with_client(self, attempted: str, act: Callable[[S3FileSystem], Awaitable[_T]]) -> _T:
+        """What `act` says of the client itself, on the thread that the client lives on."""
+        client = self._now()
+        try:
+            return cast("_T", sync(client.loop, act, client, timeout=self.deadline_seconds))
+        except Exception as error:  # noqa: BLE001 -- of whatever resolves credentials; its text may hold them
+            failure = failure_of(error)
+        raise self._error(attempted, failure, 1, is_unclear=False)
 
     def _now(self) -> S3FileSystem:
         """The client of this process: its threads and connections do not survive a fork."""
