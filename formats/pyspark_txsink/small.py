@@ -3,7 +3,8 @@
 Promises: what comes back is every row of the batch, or nothing; however large the batch turns out to be, the driver
 receives no more than a fixed number of bytes; every task runs to its end, as the state of a query needs it.
 Relies on: `monotonically_increasing_id`, whose lower 33 bits count the rows of a task from 0, and which Spark's
-optimizer moves past nothing that drops rows, because it is not deterministic.
+optimizer moves past nothing that drops rows, because it is not deterministic; `internalCreateDataFrame`, which is not
+public and is what makes the DataFrame that `foreachBatch` hands over.
 Does not promise: that a batch which did not fit is computed once. It is computed again, by whoever stages it then; the
 batches after it go that way too, twice as many each time, so that a stream pays next to nothing for trying.
 
@@ -82,7 +83,7 @@ class Batches:
             return None
         if self._received_max is None:
             self._received_max = received_max(df.sparkSession)
-        rows = self._received(df, shape, 2 * last.rows + 256)
+        rows = self._received(df, shape, wanted(last.rows))
         if rows is None:
             self._pause = self._waiting = min(2 * self._pause + 1, _PAUSE_MAX)
         return rows
@@ -97,23 +98,24 @@ class Numbered:
     """The rows of a batch, planned: from here on no optimizer moves anything in or out of them."""
 
     def __init__(self, df: DataFrame) -> None:
-        rows = df._jdf.queryExecution().toRdd()  # noqa: SLF001 -- what `foreachBatch` itself hands over was made so
-        self.tasks = max(rows.getNumPartitions(), 1)
         self._names = df.columns
+        # A plan of its own, which knows what was cached since `df` was made; and a name may hold a dot.
+        plan = df.toDF(*_numbers(df.columns))._jdf  # noqa: SLF001
+        rows = plan.queryExecution().toRdd()
+        self.tasks = max(rows.getNumPartitions(), 1)
         # What a schema declares not to be null, data need not keep; and a row without room is null in every column.
-        schema = df._jdf.schema().asNullable()  # noqa: SLF001
+        schema = plan.schema().asNullable()
         spark = df.sparkSession
         self._df = DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, schema, False), spark)  # noqa: FBT003, SLF001
 
     def rows_within(self, room: Room, shape: Shape) -> pa.Table | None:
         """All of them, if each task has room for its own."""
-        names = [f"c{number}" for number in range(len(self._names))]
         index = "(n & 8589934591L)"
         fits = [f"{index} < {room.rows}"]
         if shape.texts:
             fits.append(f"{' + '.join(shape.texts)} <= {room.bytes}")
-        numbered = self._df.toDF(*names).select("*", sql.monotonically_increasing_id().alias("n"))
-        row = f"if({' and '.join(fits)}, struct({', '.join(names)}), null) row"
+        numbered = self._df.select("*", sql.monotonically_increasing_id().alias("n"))
+        row = f"if({' and '.join(fits)}, struct({', '.join(_numbers(self._names))}), null) row"
         found = numbered.where(f"{index} <= {room.rows}").selectExpr(row).toArrow().column(0)
         if found.null_count:
             return None
@@ -143,6 +145,11 @@ def received_max(spark: SparkSession) -> int:
     return min(_RECEIVED_MAX, heap // _HEAP_PART, *([result // _RESULT_PART] if result else []))
 
 
+def wanted(last_rows: int) -> int:
+    """Room for twice the rows of the last batch, and some; rounded up, as Spark compiles the code anew for each number."""
+    return 1 << (2 * last_rows + 255).bit_length()
+
+
 def room_of(received_max: int, shape: Shape, tasks: int, rows: int) -> Room | None:
     """What each task may deliver so that all together fit; `rows` are enough. None when too few do."""
     left = received_max - tasks * shape.leaves * _LEAF_BYTES_IN_BATCH
@@ -152,6 +159,10 @@ def room_of(received_max: int, shape: Shape, tasks: int, rows: int) -> Room | No
         return None
     rows = min(rows, fit)
     return Room(tasks, rows, left // (tasks * rows) - fixed)
+
+
+def _numbers(names: list[str]) -> list[str]:
+    return [f"c{number}" for number in range(len(names))]
 
 
 def _leaves(kind: kinds.DataType) -> int | None:
