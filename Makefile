@@ -1,6 +1,7 @@
 # Thin: each target makes the environment it needs (once, until its requirements change) and runs one thing.
 #   make test    lint and all tests but those of test-stores; ends in pytest's closing line
 #   make test-stores  the tests on S3 servers that take minutes to build (once, into .servers/, by Go)
+#   make test-spark41  the tests of the local Spark session once more, on the oldest Spark that is supported
 #   make faults  every fault at full size, and the ledger docs/faults.md; BUDGET=600 seconds for the parts without an end
 #   make servers      every server the tests use, running, with addresses and options, until Ctrl-C
 #   make demo    a stream on Spark, or plain Python: killed in the middle of a publish, recovered, proved by DuckDB
@@ -12,8 +13,9 @@
 
 PYTHON ?= python3
 PIP_FLAGS = --quiet --disable-pip-version-check
+SPARK41_TESTS = tests/test_spark.py tests/test_spark_small.py
 
-.PHONY: test test-stores faults build-servers servers lint demo model bench audit lock clean
+.PHONY: test test-stores test-spark41 faults build-servers servers lint demo model bench audit lock clean
 
 test: lint
 	.venv/bin/python tests/s3_servers.py build moto ministack
@@ -27,6 +29,10 @@ BUDGET = 3600
 
 faults: .venv/made
 	.venv/bin/python tests/faults_run.py --budget $(BUDGET)
+
+# That Spark leaves its sockets to the garbage collector. None of these tests has one of ours.
+test-spark41: .venv-spark41/made
+	.venv-spark41/bin/python -m pytest -W "ignore:unclosed <socket.socket:ResourceWarning" $(SPARK41_TESTS)
 
 build-servers: .venv/made
 	.venv/bin/python tests/s3_servers.py build
@@ -58,6 +64,7 @@ audit: .venv-audit/made
 
 .venv/made: requirements/test.txt pyproject.toml
 .venv-demo/made: requirements/demo.txt pyproject.toml
+.venv-spark41/made: requirements/spark41.txt pyproject.toml
 .venv-bench/made: requirements/bench.txt pyproject.toml
 .venv-audit/made: requirements/audit.txt pyproject.toml
 .venv-bench-delta/made: requirements/bench-delta.txt pyproject.toml
@@ -81,11 +88,11 @@ LOCK = uv pip compile --quiet --upgrade --universal --python-version 3.10 --gene
 
 lock:
 	@command -v uv >/dev/null 2>&1 || { $(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install $(PIP_FLAGS) uv; }
-	PATH="$$PATH:$(CURDIR)/.venv-lock/bin"; for group in demo test bench bench-delta bench-iceberg; do \
+	PATH="$$PATH:$(CURDIR)/.venv-lock/bin"; for group in demo test spark41 bench bench-delta bench-iceberg; do \
 	  $(LOCK) pyproject.toml --extra cli --group $$group --output-file requirements/$$group.txt || exit 1; done; \
 	$(LOCK) --group ministack --output-file requirements/ministack.txt
 	$(LOCK) --group audit --output-file requirements/audit.txt
 	$(LOCK) pyproject.toml --all-extras --output-file requirements/runtime.txt
 
 clean:
-	rm -rf .venv .venv-audit .venv-demo .venv-bench .venv-bench-delta .venv-bench-iceberg .venv-lock .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist demo-data
+	rm -rf .venv .venv-audit .venv-demo .venv-spark41 .venv-bench .venv-bench-delta .venv-bench-iceberg .venv-lock .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist demo-data

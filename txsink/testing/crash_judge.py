@@ -15,7 +15,6 @@ from txsink import delta_view, recovery
 from txsink.delta import DeltaLog
 from txsink.errors import TxsinkError
 from txsink.log import Log
-from txsink.store import StorageOptions
 from txsink.testing.crash_book import ROOT, STAGING, Book, Files, Violation
 from txsink.testing.crash_check import check_healed, check_log_reader, check_same, check_wounded
 from txsink.testing.crash_delta import check_delta_reader
@@ -88,7 +87,7 @@ def read_log(world: World, files: Files, book: Book) -> None:
 
 def delta_files(reader: Log) -> set[str]:
     """The files that the engine's reader of Delta tables sees."""
-    delta = DeltaLog(reader.store, ROOT, reader.stamps, ROOT, StorageOptions())
+    delta = DeltaLog(reader.store, ROOT, reader.stamps, ROOT)
     try:
         facts = delta_view.facts_in(reader, delta, delta_view.state_at(reader, delta, None))
     except TxsinkError as error:

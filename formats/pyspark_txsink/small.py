@@ -1,0 +1,185 @@
+"""Small batches of a stream, taken to the driver as Arrow data and staged there: no Spark writer, no Python worker.
+
+Promises: what comes back is every row of the batch, or nothing; however large the batch turns out to be, the driver
+receives no more than a fixed number of bytes; every task runs to its end, as the state of a query needs it.
+Relies on: `monotonically_increasing_id`, whose lower 33 bits count the rows of a task from 0, and which Spark's
+optimizer moves past nothing that drops rows, because it is not deterministic; `internalCreateDataFrame`, which is not
+public and is what makes the DataFrame that `foreachBatch` hands over.
+Does not promise: that a batch which did not fit is computed once. It is computed again, by whoever stages it then; the
+batches after it go that way too, twice as many each time, so that a stream pays next to nothing for trying.
+
+How a row that does not fit is noticed. Each task may deliver `rows` rows, each of `bytes` bytes at most besides its
+numbers. The row that comes after those, and a row that is wider, arrive as null; what comes later does not arrive. As
+rows are numbered without a gap, a task that kept one back has delivered a null. LIMIT would not do: the rest of the
+task would not be computed, and with it the state of the query.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql import types as kinds
+
+from txsink.txn import Result
+
+# Batches up to this size are small; Spark's writer, which works in parallel, does the larger ones sooner.
+ROWS_MAX = 10_000
+BYTES_MAX = 4 << 20
+# What the driver may receive: 64 MiB, less where its heap or what it lets results be is small.
+_RECEIVED_MAX = 64 << 20
+_HEAP_PART, _RESULT_PART = 16, 4
+_LEAF_BYTES = 24  # a decimal or an offset, with its place in the mask of nulls
+_LEAF_BYTES_IN_BATCH = 512  # the buffers of a column, padded, and their description: in each batch of each task
+_TEXT_BYTES = 1 << 10  # room for the text and the bytes of a row, at least
+_TEXT_WEIGHT = 24  # of a nested value, for each character of its text, and for each of its leaves
+_PAUSE_MAX = 1_024
+
+_NUMBERS = (
+    kinds.BooleanType, kinds.ByteType, kinds.ShortType, kinds.IntegerType, kinds.LongType, kinds.FloatType,
+    kinds.DoubleType, kinds.DecimalType, kinds.DateType, kinds.TimestampType, kinds.TimestampNTZType,
+)  # fmt: skip
+_TEXTS = (kinds.StringType, kinds.BinaryType)
+
+
+class Shape(NamedTuple):
+    """The columns of a batch: how many values a row has, and what tells the bytes of those that vary."""
+
+    leaves: int
+    texts: tuple[str, ...]
+
+
+class Room(NamedTuple):
+    """What each of so many tasks may deliver: rows, and bytes of text in a row."""
+
+    tasks: int
+    rows: int
+    bytes: int
+
+
+class Batches:
+    """What the batches of a run so far say about the next one."""
+
+    def __init__(self) -> None:
+        self._last: Result | None = None
+        self._received_max: int | None = None
+        self._pause = self._waiting = 0
+
+    def note(self, result: Result) -> None:
+        """A batch was committed, whichever way."""
+        self._last = result
+
+    def rows_of(self, df: DataFrame) -> pa.Table | None:
+        """All rows of the next batch. None: stage it otherwise."""
+        last = self._last
+        shape = shape_of(df.schema)
+        # The first batch of a run may be a backlog of any size.
+        if last is None or shape is None or last.rows > ROWS_MAX or last.bytes > BYTES_MAX:
+            return None
+        if self._waiting:
+            self._waiting -= 1
+            return None
+        if self._received_max is None:
+            self._received_max = received_max(df.sparkSession)
+        rows = self._received(df, shape, wanted(last.rows))
+        if rows is None:
+            self._pause = self._waiting = min(2 * self._pause + 1, _PAUSE_MAX)
+        return rows
+
+    def _received(self, df: DataFrame, shape: Shape, rows: int) -> pa.Table | None:
+        numbered = Numbered(df)
+        room = room_of(self._received_max or 0, shape, numbered.tasks, rows)
+        return None if room is None else numbered.rows_within(room, shape)
+
+
+class Numbered:
+    """The rows of a batch, planned: from here on no optimizer moves anything in or out of them."""
+
+    def __init__(self, df: DataFrame) -> None:
+        self._names = df.columns
+        # A plan of its own, which knows what was cached since `df` was made; and a name may hold a dot.
+        plan = df.toDF(*_numbers(df.columns))._jdf  # noqa: SLF001
+        rows = plan.queryExecution().toRdd()
+        self.tasks = max(rows.getNumPartitions(), 1)
+        # What a schema declares not to be null, data need not keep; and a row without room is null in every column.
+        schema = plan.schema().asNullable()
+        spark = df.sparkSession
+        self._df = DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, schema, False), spark)  # noqa: FBT003, SLF001
+
+    def rows_within(self, room: Room, shape: Shape) -> pa.Table | None:
+        """All of them, if each task has room for its own."""
+        index = "(n & 8589934591L)"
+        fits = [f"{index} < {room.rows}"]
+        if shape.texts:
+            fits.append(f"{' + '.join(shape.texts)} <= {room.bytes}")
+        numbered = self._df.select("*", sql.monotonically_increasing_id().alias("n"))
+        row = f"if({' and '.join(fits)}, struct({', '.join(_numbers(self._names))}), null) row"
+        found = numbered.where(f"{index} <= {room.rows}").selectExpr(row).toArrow().column(0)
+        if found.null_count:
+            return None
+        return pa.Table.from_arrays(found.flatten(), names=self._names)
+
+
+def shape_of(schema: kinds.StructType) -> Shape | None:
+    """The shape of a batch; None when it has a type that is not told here."""
+    leaves, texts = 0, []
+    for number, field in enumerate(schema.fields):
+        found = _leaves(field.dataType)
+        if found is None:
+            return None
+        leaves += found
+        if type(field.dataType) in _TEXTS:
+            texts.append(f"1L * octet_length(c{number})")  # a sum of integers could overflow
+        elif _varies(field.dataType):
+            texts.append(f"{_TEXT_WEIGHT * found}L * octet_length(cast(c{number} as string))")
+    return Shape(leaves, tuple(f"coalesce({text}, 0L)" for text in texts))
+
+
+def received_max(spark: SparkSession) -> int:
+    """How many bytes the driver may receive."""
+    context = spark.sparkContext
+    result = context._jsc.sc().conf().getSizeAsBytes("spark.driver.maxResultSize", "1g")  # noqa: SLF001
+    heap = context._jvm.java.lang.Runtime.getRuntime().maxMemory()  # noqa: SLF001
+    return min(_RECEIVED_MAX, heap // _HEAP_PART, *([result // _RESULT_PART] if result else []))
+
+
+def wanted(last_rows: int) -> int:
+    """Room for twice the rows of the last batch, and some; rounded up, as each number makes Spark compile anew."""
+    return 1 << (2 * last_rows + 255).bit_length()
+
+
+def room_of(received_max: int, shape: Shape, tasks: int, rows: int) -> Room | None:
+    """What each task may deliver so that all together fit; `rows` are enough. None when too few do."""
+    left = received_max - tasks * shape.leaves * _LEAF_BYTES_IN_BATCH
+    fixed = shape.leaves * _LEAF_BYTES
+    fit = left // (tasks * (fixed + (_TEXT_BYTES if shape.texts else 0)))
+    if fit < 1:
+        return None
+    rows = min(rows, fit)
+    return Room(tasks, rows, left // (tasks * rows) - fixed)
+
+
+def _numbers(names: list[str]) -> list[str]:
+    return [f"c{number}" for number in range(len(names))]
+
+
+def _leaves(kind: kinds.DataType) -> int | None:
+    """How many arrays Arrow makes of a value of this type."""
+    if isinstance(kind, kinds.StructType):
+        parts = [_leaves(field.dataType) for field in kind.fields]
+    elif isinstance(kind, kinds.ArrayType):
+        parts = [_leaves(kind.elementType)]
+    elif isinstance(kind, kinds.MapType):
+        parts = [_leaves(kind.keyType), _leaves(kind.valueType), 1]
+    else:
+        return 1 if type(kind) in (*_NUMBERS, *_TEXTS) else None
+    return None if None in parts else 1 + sum(part for part in parts if part)
+
+
+def _varies(kind: kinds.DataType) -> bool:
+    """Whether a value of this type may take any number of bytes."""
+    if isinstance(kind, kinds.StructType):
+        return any(_varies(field.dataType) for field in kind.fields)
+    return type(kind) not in _NUMBERS
