@@ -24,7 +24,7 @@ from txsink.testing import crash_world
 from txsink.testing.crash_book import Truth, Violation
 from txsink.testing.crash_judge import heal, judge
 from txsink.testing.crash_world import World
-from txsink.testing.faults import READS, REPEATABLE, TEARABLE, Fault, FaultyStore, class_of
+from txsink.testing.faults import Fault, FaultyStore, class_of, faults_at
 from txsink.testing.names import Names
 from txsink.testing.objects import Objects
 from txsink.testing.simdisk import Crash
@@ -38,24 +38,6 @@ class State(NamedTuple):
     disk: Names | Objects
     truth: Truth
     faults: tuple[Fault, ...]
-
-
-def faults_at(call: int, verb: str) -> Iterator[Fault]:
-    """Every fault that a call of this verb can meet."""
-    yield Fault(call, "crash-before")
-    if verb in TEARABLE:
-        yield Fault(call, "tear")
-    if verb not in READS:
-        yield Fault(call, "crash-after")
-    yield Fault(call, "fail-before")
-    if verb not in READS:
-        yield Fault(call, "lose-answer")
-        yield Fault(call, "lose-request")
-    if verb == "put_if_absent":
-        yield Fault(call, "lose-answer", text="raises")
-    if verb in REPEATABLE:
-        yield Fault(call, "repeat")
-        yield Fault(call, "repeat", later=10)
 
 
 @contextmanager

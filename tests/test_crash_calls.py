@@ -1,4 +1,4 @@
-"""Faults at every call of the store: the answer is lost, the store is unavailable, and the program tries again (I1-I14).
+"""Faults at every call of the store: an answer is lost, the store is unavailable, the program tries again (I1-I14).
 
 It goes on as a reasonable one does (`crash_world.Program`), a new process recovers, and the checker of the power cuts
 judges. Programs that die or give up, and their recoveries, stand in `test_enumeration.py`; what other runs may do in

@@ -63,6 +63,6 @@ def test_a_recovery_that_forgets_an_abort_is_found_at_depth_two(monkeypatch: pyt
             "    log.append(make)\n    [publisher.withdraw(log.prepare_entry(x.prepared)) for x in mine]",
         ),
     )
-    with pytest.raises(Violation, match="I1|I9") as found:
+    with pytest.raises(Violation, match=r"I1|I9") as found:
         Enumeration(SCENARIOS["abort_what_was_half_published"], Names, 2).run()
     assert "after abort_what_was_half_published on Names, " in str(found.value)

@@ -184,8 +184,11 @@ def _file_problems(log: Log, *, deep: bool) -> list[Problem]:
     """Files of the newest version, and those that an older retained one still names (I8), where they are kept."""
     try:
         named = {fact.path or "": fact for fact in log.live().values()}
-        gone = (pc.field("kind") == "remove") & (pc.field("version") > log.state.boundary)
-        for fact in segment.rows_of(log.facts().filter(gone)) if log.store.traits.moves else ():
+        facts = log.facts()
+        # An overwrite also names what was pending before it. What was aborted since never came.
+        came = pc.field("path").isin(facts.filter(pc.field("kind") == "add")["path"].combine_chunks())
+        gone = (pc.field("kind") == "remove") & (pc.field("version") > log.state.boundary) & came
+        for fact in segment.rows_of(facts.filter(gone)) if log.store.traits.moves else ():
             named.setdefault(fact.path or "", fact)
     except CorruptError as error:
         return [Problem(layout.LOG_DIRECTORY, f"the data files were not looked at: {error.attempted}: {error.found}")]
