@@ -24,14 +24,9 @@ settings.load_profile("txsink")
 
 # They run the same lines thousands of times; other tests take every branch, and these run three times as fast alone.
 WITHOUT_COVERAGE = (
-    "test_crash_",
-    "test_controls",
-    "test_kill",
-    "test_model",
-    "test_two_phase",
-    "test_simdisk",
-    "test_real_",
-)
+    "test_crash_", "test_controls", "test_enumeration", "test_kill", "test_model", "test_real_", "test_schedules",
+    "test_simdisk", "test_swarm", "test_two_phase",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,26 +1,26 @@
-"""Faults at every call of the store: the process dies, the answer is lost, the store is unavailable (I1-I14).
+"""Faults at every call of the store: an answer is lost, the store is unavailable, the program tries again (I1-I14).
 
-After each of them the program goes on as a reasonable one does (`crash_world.Program`), a new process recovers, and
-the checker of the power cuts judges. What other runs may do in between stands in `test_crash_races.py`.
+It goes on as a reasonable one does (`crash_world.Program`), a new process recovers, and the checker of the power cuts
+judges. Programs that die or give up, and their recoveries, stand in `test_enumeration.py`; what other runs may do in
+between in `test_crash_races.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import TypeAlias
 
 import pytest
 
 from crash import Moment, judge
 from crash_scenarios import ALL_SCENARIOS, SCENARIOS, Scenario, setting
-from txsink.errors import CorruptError, OutcomeUnknownError, TxsinkError, UnavailableError
+from txsink.errors import CorruptError, OutcomeUnknownError, UnavailableError
 from txsink.store import Store
 from txsink.testing.crash_book import STAGING, Book, book_of
 from txsink.testing.crash_world import Disk, Program, World
-from txsink.testing.faults import Fault, FaultyStore, crash_after, crash_before, fail_before, lose_answer, lose_request
+from txsink.testing.faults import Fault, FaultyStore, fail_before, lose_answer, lose_request
 from txsink.testing.objects import Objects
-from txsink.testing.simdisk import Crash, SimDisk
+from txsink.testing.simdisk import SimDisk
 
 READS = {"resolve", "read", "tail", "list", "same_place", "uploads", "parts"}
 NewDisk: TypeAlias = Callable[[], Disk]
@@ -63,21 +63,6 @@ def book(world: World) -> Book:
     return book_of(world.disk.files(), world.truth)
 
 
-@pytest.mark.parametrize("disk", DISKS)
-@pytest.mark.parametrize("name", ALL_SCENARIOS)
-def test_a_crash_before_or_after_any_store_call_breaks_no_promise(name: str, disk: NewDisk) -> None:
-    chosen = ALL_SCENARIOS[name]
-    with setting(chosen):
-        for call, verb in enumerate(calls_of(chosen, disk), 1):
-            # After a read is before the next call.
-            for fault in (crash_before(call), *([] if verb in READS else [crash_after(call)])):
-                world, made = faulty_world(fault, disk=disk, table_layout=chosen.table_layout)
-                with suppress(Crash):
-                    chosen.run(world)
-                made[0].check_delivered()
-                check(chosen, world, is_thorough=call % 10 == 0)
-
-
 def faults_at(call: int, verb: str) -> Iterator[Fault]:
     yield fail_before(call)
     if verb not in READS:
@@ -104,22 +89,6 @@ def test_a_program_that_tries_again_after_a_fault_gets_every_epoch_in_once(name:
                 check(chosen, world, is_thorough=call % 10 == 0)
                 assert wanted <= world.truth.told
                 assert len(set(committed(world))) >= len({(told.writer, told.epoch) for told in wanted})
-
-
-@pytest.mark.parametrize("disk", DISKS)
-@pytest.mark.parametrize("name", ALL_SCENARIOS)
-def test_a_program_that_gives_up_after_a_fault_leaves_what_recovery_can_finish(name: str, disk: NewDisk) -> None:
-    """I11: whatever the error says, nothing was deleted that the log names; the next process finds out."""
-    chosen = ALL_SCENARIOS[name]
-    with setting(chosen), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("txsink.testing.crash_world.TRIES", 1)
-        for call, verb in enumerate(calls_of(chosen, disk), 1):
-            for fault in faults_at(call, verb):
-                world, made = faulty_world(fault, disk=disk, table_layout=chosen.table_layout)
-                with suppress(TxsinkError):
-                    chosen.run(world)
-                made[0].check_delivered()
-                check(chosen, world)
 
 
 def prepared(*plan: Fault) -> tuple[World, Program, FaultyStore]:

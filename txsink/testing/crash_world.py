@@ -137,6 +137,15 @@ class World:
                 # The first wins: a writer that slept may have put another one into the slot since it expired.
                 self.truth.history.setdefault(version, data)
 
+    def remember_before(self, verb: str, path: str) -> None:
+        """Keep the entry that this call is about to expire."""
+        start = f"{ROOT}/{layout.LOG_DIRECTORY}/"
+        if verb in {"delete", "replace"} and path.startswith(start):
+            version, data = layout.parse_version(path[len(start) :]), self.disk.files().get(path)
+            if version is not None and data is not None and data != entry.EXPIRED:
+                # The first wins: a writer that slept may have put another one into the slot since it expired.
+                self.truth.history.setdefault(version, data)
+
 
 class Program:
     """One writer's program."""
