@@ -1,0 +1,47 @@
+"""The crash proof in small: what `mutation.py` runs on each mutant that the quick tests let live (I1-I14).
+
+The same searches as in `test_controls.py`, `test_crash_power.py`, `test_crash_calls.py` and `test_crash_races.py`, fewer of
+them. Not collected by itself: its name does not begin with `test_`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from crash import Explorer, Moment, judge
+from crash_races import ACTS, BOTH, RIVALS, SURVIVORS, races
+from crash_scenarios import SCENARIOS, setting
+from crash_searches import survival
+from objects import Objects
+from simdisk import SimDisk
+from test_controls import VARIANTS
+from test_crash_calls import test_a_crash_before_or_after_any_store_call_breaks_no_promise as crash_calls
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_power_cuts(name: str) -> None:
+    Explorer(SCENARIOS[name], mixtures=2).explore()
+
+
+@pytest.mark.parametrize("name", ["append_two_partitions", "abort_what_was_half_published", "overwrite_the_table"])
+def test_store_calls_of_a_bucket(name: str) -> None:
+    crash_calls(name, Objects)
+
+
+@pytest.mark.parametrize("name", dict.fromkeys(variant.search for variant in VARIANTS.values()))
+def test_searches_of_the_controls(name: object) -> None:
+    name()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("act", SURVIVORS, ids=lambda act: act.__name__)
+def test_survivors(act: object) -> None:
+    survival(act)()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("disk", [SimDisk, Objects])
+@pytest.mark.parametrize("rival", RIVALS[:2], ids=lambda rival: rival.__name__)
+@pytest.mark.parametrize("name", ["write once", "restore", "sweep", "expire"])
+def test_races(name: str, rival: object, disk: object) -> None:
+    with setting(BOTH):
+        for world in races(ACTS[name], rival, disk):  # type: ignore[arg-type]
+            judge(BOTH, Moment(world.disk.after_kill(), world.truth), 1, is_thorough=False)
