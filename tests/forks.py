@@ -93,6 +93,10 @@ def forks() -> Iterator[Forks]:
 # -- the programs ---------------------------------------------------------------------------------------------
 
 
+def idle() -> None:
+    """Nothing: whoever only wants to know whether it can be traced."""
+
+
 def work(path: str, told: str, tries: str) -> None:
     """Travel all roads. With two tries the same process goes on after an error, as one does that retries."""
     try:
@@ -154,7 +158,7 @@ def stage(parcel: str, first: str, count: str, dies_at: str, records: str) -> No
 
 
 PROGRAMS: dict[str, Callable[..., None]] = {
-    one.__name__: one for one in (work, check, work_until, work_unsynced, count, stage)
+    one.__name__: one for one in (idle, work, check, work_until, work_unsynced, count, stage)
 }
 
 
