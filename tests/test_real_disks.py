@@ -72,3 +72,16 @@ def test_without_fsync_the_same_cuts_lose_what_was_acknowledged(kind: str, paren
         tally = cut(parent, disk, calls, Tally("power cuts", f"local ({kind})"), "work_unsynced")
     assert tally.delivered == {kind: LYING_CUTS}
     assert all(any(f"call {call}:" in one for one in tally.failures) for call in calls), tally.failures
+
+
+@pytest.mark.parametrize("kind", power.KINDS)
+def test_without_syncs_of_directories_a_cut_after_an_acknowledgement_takes_the_entry_s_name(
+    kind: str, parent: Forks, tmp_path: Path
+) -> None:
+    """The finest fault of a store there is: one name that is not durable yet when the caller believes it."""
+    require(tmp_path, kind)
+    with power.disk(tmp_path, kind) as disk:
+        calls = chosen_cuts(calls_of_the_work(parent, disk), 0, SEED)
+        tally = cut(parent, disk, calls, Tally("power cuts", f"local ({kind})"), "work_unnamed")
+    assert tally.delivered == {kind: len(roads.ROADS) + 1}
+    assert any("I3" in one for one in tally.failures), tally.failures
