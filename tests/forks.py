@@ -14,6 +14,7 @@ import json
 import os
 import pickle
 import signal
+import stat
 import subprocess
 import sys
 import traceback
@@ -93,6 +94,10 @@ def forks() -> Iterator[Forks]:
 # -- the programs ---------------------------------------------------------------------------------------------
 
 
+def idle() -> None:
+    """Nothing: whoever only wants to know whether it can be traced."""
+
+
 def work(path: str, told: str, tries: str) -> None:
     """Travel all roads. With two tries the same process goes on after an error, as one does that retries."""
     try:
@@ -119,8 +124,19 @@ def work_until(path: str, told: str, call: str, disk: str, ends: str) -> None:
 
 def work_unsynced(path: str, told: str, call: str, disk: str, ends: str) -> None:
     """The same on a system whose fsync does nothing: the checks have to notice."""
+    _work_lying(path, told, call, disk, ends, fsync=lambda handle: None)
+
+
+def work_unnamed(path: str, told: str, call: str, disk: str, ends: str) -> None:
+    """The same on a system whose fsync does nothing for directories: files are durable, their last names are not."""
+    _work_lying(
+        path, told, call, disk, ends, fsync=lambda at: None if stat.S_ISDIR(os.fstat(at).st_mode) else os.fsync(at)
+    )
+
+
+def _work_lying(path: str, told: str, call: str, disk: str, ends: str, *, fsync: Callable[[int], None]) -> None:
     lying = SimpleNamespace(**{name: getattr(os, name) for name in dir(os)})
-    lying.fsync = lambda handle: None
+    lying.fsync = fsync
     dark = partial(power.go_dark, Path(disk), Path(ends))
     roads.travel(Path(path), Path(told), power.cut_at(int(call), dark, cast("ModuleType", lying)))
 
@@ -154,7 +170,7 @@ def stage(parcel: str, first: str, count: str, dies_at: str, records: str) -> No
 
 
 PROGRAMS: dict[str, Callable[..., None]] = {
-    one.__name__: one for one in (work, check, work_until, work_unsynced, count, stage)
+    one.__name__: one for one in (idle, work, check, work_until, work_unsynced, work_unnamed, count, stage)
 }
 
 

@@ -117,10 +117,14 @@ def pages_needed(parent: Forks, root: Path) -> int:
 # -- power cuts -------------------------------------------------------------------------------------------------
 
 
-def calls_of_the_work(parent: Forks, root: Path) -> list[int]:
-    """After how many calls each epoch is acknowledged; the last number: how many there are."""
-    place = Path(tempfile.mkdtemp(dir=root))
-    parent.run("count", place / "T", place / "told", place / "calls")
+def calls_of_the_work(parent: Forks, disk: power.Disk) -> list[int]:
+    """After how many calls each epoch is acknowledged; the last number: how many there are.
+
+    Counted on the disk itself: each directory above the table is synced too.
+    """
+    disk.format()
+    place = Path(tempfile.mkdtemp(dir=disk.beside))
+    parent.run("count", disk.path / "T", place / "told", place / "calls")
     return list(map(int, json.loads((place / "calls").read_text())))
 
 
@@ -179,7 +183,7 @@ def _drawn(items: Sequence[Any], seconds: float | None, each: float, seed: int) 
 
 
 def _calls(parent: Forks, root: Path, seconds: float | None, seed: int) -> list[Tally]:
-    tally = Tally("system calls", seed=None if seconds is None else seed, skipped=hindrance())
+    tally = Tally("system calls", seed=None if seconds is None else seed, skipped=hindrance(parent, root / "trial"))
     if tally.skipped:
         return [tally]
     (root / "first").mkdir()
@@ -199,9 +203,9 @@ def _power_cuts(parent: Forks, root: Path, seconds: float | None, seed: int) -> 
         tally = Tally("power cuts", store=f"local ({kind})", skipped=power.hindrance(root, kind))
         tallies.append(tally)
         if not tally.skipped:
-            calls = calls_of_the_work(parent, root)
-            others = calls[-1] if seconds is None else int(seconds / 2 / 0.7)
             with power.disk(root, kind) as disk:
+                calls = calls_of_the_work(parent, disk)
+                others = calls[-1] if seconds is None else int(seconds / 2 / 0.7)
                 cut(parent, disk, chosen_cuts(calls, others, seed), tally)
     return tallies
 

@@ -1,8 +1,8 @@
 """A writer's work that takes every road into a table, and what must be there after any part of it.
 
 Each epoch commits in another way: by `write`, by the two-phase verbs, after an abort, by a stager, by pyarrow's own C++
-writer (files of another program, adopted), without rows, by an overwrite of one partition. What it has committed it
-tells in a file beside, which is what "acknowledged" means here.
+writer (files of another program, adopted), without rows, by an overwrite of one partition. What it has committed (or
+prepared, in two phases) it tells in a file beside, which is what "acknowledged" means here.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from txsink.writer import Sink
 
 ROWS = 6
 Row = tuple[int, int]
+Say = Callable[[int], None]  # that an epoch cannot be lost any more
 
 
 class OwnError(Exception):
@@ -55,32 +56,33 @@ def data_of(rows: list[Row]) -> pa.Table:
 # -- the roads ------------------------------------------------------------------------------------------------
 
 
-def by_write(sink: Sink, epoch: int) -> None:
+def by_write(sink: Sink, epoch: int, say: Say) -> None:
     with sink.begin(epoch, metadata={"next": epoch + 1}) as txn:
         txn.write(data_of(rows_of(epoch)))
 
 
-def by_two_phases(sink: Sink, epoch: int) -> None:
+def by_two_phases(sink: Sink, epoch: int, say: Say) -> None:
     txn = sink.begin(epoch)
     txn.write(data_of(rows_of(epoch)))
     txn.prepare()
+    say(epoch)  # from here on recovery commits it
     txn.commit()
 
 
-def after_an_abort(sink: Sink, epoch: int) -> None:
+def after_an_abort(sink: Sink, epoch: int, say: Say) -> None:
     dropped = sink.begin(epoch)
     dropped.write(data_of(rows_of(epoch)))  # the same rows: a crash before the abort lands rolls forward
     dropped.prepare()
     dropped.abort()
-    by_write(sink, epoch)
+    by_write(sink, epoch, say)
 
 
-def by_a_stager(sink: Sink, epoch: int) -> None:
+def by_a_stager(sink: Sink, epoch: int, say: Say) -> None:
     with sink.begin(epoch) as txn:
         txn.add(txn.stager().stage(data_of(rows_of(epoch))))
 
 
-def by_another_program(sink: Sink, epoch: int) -> None:
+def by_another_program(sink: Sink, epoch: int, say: Say) -> None:
     """Its files are opened, written and closed by C++, without any sync."""
     with sink.begin(epoch) as txn:
         guest = txn.guest()
@@ -93,11 +95,11 @@ def by_another_program(sink: Sink, epoch: int) -> None:
         txn.add(guest.adopt(columns_of(rows.schema), sink.log.stamps.new_id))
 
 
-def without_rows(sink: Sink, epoch: int) -> None:
+def without_rows(sink: Sink, epoch: int, say: Say) -> None:
     sink.begin(epoch).commit()
 
 
-def by_overwrite(sink: Sink, epoch: int) -> None:
+def by_overwrite(sink: Sink, epoch: int, say: Say) -> None:
     with sink.begin(epoch, mode="overwrite", partition_overwrite="dynamic") as txn:
         txn.write(data_of(odd(epoch)))
 
@@ -106,7 +108,7 @@ def odd(epoch: int) -> list[Row]:
     return [row for row in rows_of(epoch) if row[1] == 1]
 
 
-ROADS: tuple[Callable[[Sink, int], None], ...] = (
+ROADS: tuple[Callable[[Sink, int, Say], None], ...] = (
     by_write,
     by_two_phases,
     by_another_program,
@@ -132,13 +134,17 @@ def content(last: int | None) -> list[Row]:
 
 def travel(path: Path, told: Path, system: ModuleType = os, after: Callable[[], object] = int) -> None:
     """Do what is left of the work, telling each epoch once it is committed; `after` that, something else."""
+
+    def say(epoch: int) -> None:
+        with own():
+            tell(told, epoch)
+        after()
+
     store = LocalStore(system)
     with open_sink(store, stamps(), str(path), "orders", {"partition_by": ("day",)}) as sink:
         for epoch in range(0 if sink.last_epoch is None else sink.last_epoch + 1, len(ROADS)):
-            ROADS[epoch](sink, epoch)
-            with own():
-                tell(told, epoch)
-            after()
+            ROADS[epoch](sink, epoch, say)
+            say(epoch)
 
 
 def tell(told: Path, epoch: int) -> None:

@@ -134,6 +134,8 @@ def test_nodes_killed_before_any_store_call_of_a_writer_lose_and_double_nothing(
     assert tally.planned == tally.delivered
     assert {"create", "seal", "put_if_absent", "move", "settle", "read"} <= {life.verb for life in lives}
     assert failed or are_back
+    lives[0].acknowledged.append(7)
+    assert any("I3" in one for one in wrong(lives[0])), "what is lost is not seen"
 
 
 def wrong(life: Life) -> list[str]:

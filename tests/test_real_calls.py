@@ -25,10 +25,10 @@ KILLS, OTHERS = 40, 60
 
 
 @pytest.fixture(scope="module")
-def parent() -> Iterator[Forks]:
-    if reason := hindrance():
-        pytest.skip(reason)
+def parent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     with forks() as running:
+        if reason := hindrance(running, tmp_path_factory.mktemp("trial") / "trace"):
+            pytest.skip(reason)
         yield running
 
 

@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from forks import Child
+from forks import Child, Forks
 
 # By what a fault can do to them. What a machine does not have (`?`) is left out by strace.
 CHANGES = (
@@ -99,14 +99,12 @@ def plan(calls: Counter[str]) -> list[Fault]:
     ]
 
 
-def hindrance() -> str:
+def hindrance(parent: Forks, output: Path) -> str:
     """Why no child can be traced here; empty when it can."""
     if shutil.which("strace") is None:
         return "strace is not installed"
-    probe = subprocess.run(
-        ["strace", "-o", os.devnull, "-e", "inject=getcwd:error=EIO", "true"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return "" if probe.returncode == 0 else f"strace may not trace here: {probe.stderr.strip()}"
+    try:
+        traced(parent.start("idle", stops=True), output)
+    except PermissionError as error:
+        return f"strace may not attach to a process here: {error.strerror}"
+    return ""
