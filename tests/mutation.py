@@ -1,9 +1,9 @@
 """Mutants of the protocol: every statement that calls the store, left out or swapped with the next one, one at a time.
 
-Promises: `mutants` lists them in a fixed order, each with a name that survives edits elsewhere (module, function, what is
-done to which statement); `run` gives one to a child process with a copy of the sources, and says which of the focussed
-tests killed it. `tests/mutants_explained.txt` holds every mutant that nothing killed, with the reason.
-Relies on: `ast`, for which statements call the store or the log's slots, directly or by one of the protocol's own verbs.
+Promises: `mutants` lists them in a fixed order, each with a name that survives edits elsewhere (module, function, what
+is done to which statement); `run` gives one to a child process with a copy of the sources, and says which of the
+focussed tests killed it. `tests/mutants_explained.txt` holds every mutant that nothing killed, with the reason.
+Relies on: `ast`, for which statements call the store or the log's slots, directly or by the protocol's own verbs.
 Does not promise: other mutations (conditions, constants): those are what the crash proof's variants are for.
 
     python tests/mutation.py [part/parts]      runs all of them (or one part), printing the outcome of each
@@ -176,7 +176,7 @@ def explained() -> dict[str, str]:
     """The mutants that survive, each with its reason."""
     lines = EXPLAINED.read_text(encoding="utf-8").splitlines()
     pairs = [line.split(" => ", 1) for line in lines if line and not line.startswith("#")]
-    return {name: reason for name, reason in pairs}
+    return dict(pairs)
 
 
 def main() -> None:

@@ -1,10 +1,12 @@
 """The crash proof in small: what `mutation.py` runs on each mutant that the quick tests let live (I1-I14).
 
-The same searches as in `test_controls.py`, `test_crash_power.py`, `test_crash_calls.py` and `test_crash_races.py`, fewer of
-them. Not collected by itself: its name does not begin with `test_`.
+The same searches as in `test_controls.py`, `test_crash_power.py`, `test_enumeration.py` and `test_crash_races.py`,
+fewer of them. Not collected by itself: its name does not begin with `test_`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 
@@ -12,10 +14,10 @@ from crash import Explorer, Moment, judge
 from crash_races import ACTS, BOTH, RIVALS, SURVIVORS, races
 from crash_scenarios import SCENARIOS, setting
 from crash_searches import survival
-from objects import Objects
-from simdisk import SimDisk
+from enumeration import Enumeration
 from test_controls import VARIANTS
-from test_crash_calls import test_a_crash_before_or_after_any_store_call_breaks_no_promise as crash_calls
+from txsink.testing.objects import Objects
+from txsink.testing.simdisk import SimDisk
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -25,17 +27,17 @@ def test_power_cuts(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["append_two_partitions", "abort_what_was_half_published", "overwrite_the_table"])
 def test_store_calls_of_a_bucket(name: str) -> None:
-    crash_calls(name, Objects)
+    Enumeration(SCENARIOS[name], Objects, 1).run()
 
 
 @pytest.mark.parametrize("name", dict.fromkeys(variant.search for variant in VARIANTS.values()))
-def test_searches_of_the_controls(name: object) -> None:
-    name()  # type: ignore[operator]
+def test_searches_of_the_controls(name: Callable[[], None]) -> None:
+    name()
 
 
 @pytest.mark.parametrize("act", SURVIVORS, ids=lambda act: act.__name__)
 def test_survivors(act: object) -> None:
-    survival(act)()  # type: ignore[arg-type]
+    survival(act)()
 
 
 @pytest.mark.parametrize("disk", [SimDisk, Objects])

@@ -17,14 +17,13 @@ from typing import NamedTuple
 
 import pytest
 
-import crash_book
-import crash_check
 from crash import Moment, images
-from crash_book import ROOT, STAGING, Book, Files, Told, Truth, Violation, Waiting
 from naive_sinks import WRITER, Careful, FencedOff, Shell
-from simdisk import SimDisk
 from txsink.entry import Prepare
 from txsink.errors import TxsinkError
+from txsink.testing import crash_book, crash_check
+from txsink.testing.crash_book import ROOT, STAGING, Book, Files, Told, Truth, Violation, Waiting
+from txsink.testing.simdisk import SimDisk
 
 EPOCHS = 3
 SECONDS_EACH = 29  # of the crashes in a recovery, one in so many

@@ -15,13 +15,13 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, cast
 
-from crash_book import ROOT, STAGING
-from crash_check import identity_of
 from crash_scenarios import parquet_of
-from simdisk import SimDisk
 from txsink import entry as entries
 from txsink import layout
 from txsink.entry import AnyEntry, Claim, Commit, Create, DataFile, Prepare
+from txsink.testing.crash_book import ROOT, STAGING
+from txsink.testing.crash_check import identity_of
+from txsink.testing.simdisk import SimDisk
 
 WRITER = "w"
 LOG = f"{ROOT}/{layout.LOG_DIRECTORY}"

@@ -15,19 +15,20 @@ import pytest
 import crash
 import crash_races
 from broken import rewrite
-from crash import Explorer, Moment, crash_state, heal, read_log
-from crash_book import ROOT, STAGING, Files, Told, Truth, Violation, book_of, slots_of
-from crash_check import check_healed, check_log_reader, check_same, check_wounded
+from crash import Explorer, Moment, crash_state
 from crash_races import Act, two_epochs
 from crash_scenarios import SCENARIOS, Scenario, parquet_of
-from crash_world import World
 from naive_sinks import entry_of
-from simdisk import SimDisk
 from test_controls import VARIANTS
 from txsink import entry as entries
 from txsink import layout, recovery
 from txsink.entry import Abort, AnyEntry, Claim, Commit, Prepare, Publishing
 from txsink.errors import CorruptError, UnavailableError
+from txsink.testing.crash_book import ROOT, STAGING, Files, Told, Truth, Violation, book_of, slots_of
+from txsink.testing.crash_check import check_healed, check_log_reader, check_same, check_wounded
+from txsink.testing.crash_judge import heal, read_log
+from txsink.testing.crash_world import World
+from txsink.testing.simdisk import SimDisk
 
 Check = Callable[[pytest.MonkeyPatch], object]
 CASES: dict[str, Check] = {}
@@ -334,20 +335,20 @@ def _(_: pytest.MonkeyPatch) -> None:
     two_epochs(world)
     world.store().delete(slot(2))
     world.store().delete(slot(0))
-    heal(FIRST, world, expires=False)
+    heal(world, FIRST.writers, expires=False)
 
 
 @case("I14 expiry refused")
 def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recovery, "expire", refuse)
-    heal(FIRST, World(SimDisk()), expires=True)
+    heal(World(SimDisk()), FIRST.writers, expires=True)
 
 
 @case("I14 no further epoch")
 def _(patch: pytest.MonkeyPatch) -> None:
     world = World(SimDisk())
     world.open()
-    patch.setattr("crash_world.Program.commit", refuse)
+    patch.setattr("txsink.testing.crash_world.Program.commit", refuse)
     crash.judge(FIRST, Moment(world.disk.after_kill(), world.truth), 1, is_thorough=True)
 
 

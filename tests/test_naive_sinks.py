@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 
 import naive_sinks as sinks
-from crash_book import Violation
 from naive_check import Adapter, crashes, errors, takeovers
 from naive_sinks import Careful
+from txsink.testing.crash_book import Violation
 
 Search = Callable[[Adapter], int]
 
