@@ -29,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import pyspark_txsink
 from pyspark_txsink import fast, small
-from pyspark_txsink.small import Batches, Numbered, Room, Shape
+from pyspark_txsink.small import Batches, Numbered, Question, Room, Shape
 from test_spark import Stream, ids, left
 
 Change = Callable[[DataFrame], DataFrame]
@@ -225,7 +225,7 @@ def cut(df: DataFrame, rows: int, bytes_: int = ROOMY) -> list[Any] | None:
     """The ids of a batch of which each task may deliver so many rows."""
     shape = small.shape_of(df.schema)
     assert shape is not None
-    found = Numbered(df).rows_within(Room(1, rows, bytes_), shape)
+    found = Numbered(df, Question(df, shape)).rows_within(Room(1, rows, bytes_))
     return None if found is None else sorted(found["id"].to_pylist())
 
 
@@ -277,7 +277,7 @@ def test_a_null_where_none_was_declared_becomes_what_sparks_writer_makes_of_it(
     expected = [row.asDict(recursive=True) for row in spark.read.parquet(str(tmp_path / "by_spark")).collect()]
     shape = small.shape_of(df.schema)
     assert shape is not None
-    found = Numbered(df).rows_within(Room(1, 5, ROOMY), shape)
+    found = Numbered(df, Question(df, shape)).rows_within(Room(1, 5, ROOMY))
     assert found is not None
     assert found.to_pylist() == expected
     assert cut(df, 2) is None
@@ -338,8 +338,8 @@ def test_no_value_takes_more_bytes_than_its_text_says(spark: SparkSession) -> No
         df = spark.range(1).selectExpr(f"{value} v").coalesce(1)
         shape = small.shape_of(df.schema)
         assert shape is not None
-        told = df.toDF("c0").selectExpr(" + ".join(shape.texts)).first()
-        found = Numbered(df).rows_within(Room(1, 1, ROOMY), shape)
+        told = df.withColumnRenamed("v", "c0").selectExpr(" + ".join(shape.texts)).first()
+        found = Numbered(df, Question(df, shape)).rows_within(Room(1, 1, ROOMY))
         assert told is not None
         assert found is not None
         assert found.nbytes <= told[0] + shape.leaves * small._LEAF_BYTES, value
@@ -386,6 +386,19 @@ def test_the_first_batch_and_one_after_a_large_one_are_sparks(spark: SparkSessio
     assert batches.rows_of(spark.range(1)) is None
     batches.note(result(small.ROWS_MAX, small.BYTES_MAX))
     assert batches.rows_of(spark.range(3)) is not None
+
+
+def test_a_schema_that_changes_is_asked_anew(spark: SparkSession) -> None:
+    batches = Batches()
+    for df in (
+        spark.range(3),
+        spark.range(3).selectExpr("id x", "'a' y"),
+        spark.range(3).selectExpr("cast(id as int) x"),
+    ):
+        batches.note(result(10))
+        found = batches.rows_of(df)
+        assert found is not None
+        assert found.to_pylist() == [row.asDict() for row in df.collect()]
 
 
 def test_more_tasks_than_last_time_share_what_there_is(spark: SparkSession) -> None:

@@ -16,11 +16,10 @@ task would not be computed, and with it the state of the query.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sql
 from pyspark.sql import types as kinds
 
 from txsink.txn import Result
@@ -65,6 +64,7 @@ class Batches:
     def __init__(self) -> None:
         self._last: Result | None = None
         self._received_max: int | None = None
+        self._question: Question | None = None
         self._pause = self._waiting = 0
 
     def note(self, result: Result) -> None:
@@ -89,37 +89,62 @@ class Batches:
         return rows
 
     def _received(self, df: DataFrame, shape: Shape, rows: int) -> pa.Table | None:
-        numbered = Numbered(df)
+        if self._question is None or self._question.schema != df.schema:
+            self._question = Question(df, shape)
+        numbered = Numbered(df, self._question)
         room = room_of(self._received_max or 0, shape, numbered.tasks, rows)
-        return None if room is None else numbered.rows_within(room, shape)
+        return None if room is None else numbered.rows_within(room)
+
+
+class Question:
+    """What is asked of all batches of one schema. Made once, because each word with the JVM takes time."""
+
+    def __init__(self, df: DataFrame, shape: Shape) -> None:
+        self.schema = df.schema
+        self._shape = shape
+        self._names = [f"c{number}" for number in range(len(self.schema))]
+        self._spark = df.sparkSession
+        self._sql = self._spark._jvm.org.apache.spark.sql  # noqa: SLF001
+        # Other names, because a name may hold a dot. What a schema declares not to be null, data need not keep; and a
+        # row without room is null in every column.
+        fields = [kinds.StructField(name, field.dataType) for name, field in zip(self._names, self.schema, strict=True)]
+        self._plain = self._sql.types.DataType.fromJson(kinds.StructType(fields).json()).asNullable()
+        self._number = self._sql.functions.expr("monotonically_increasing_id()")
+        self._rows: dict[Room, Any] = {}
+
+    def numbered(self, rows: Any) -> Any:
+        """The rows with their numbers, as a DataFrame of the JVM."""
+        plain = self._spark._jsparkSession.internalCreateDataFrame(rows, self._plain, False)  # noqa: FBT003, SLF001
+        return plain.withColumn("n", self._number)
+
+    def within(self, numbered: Any, room: Room) -> DataFrame:
+        """One struct for each row that a task has room for, and null for one that it has not."""
+        index = "(n & 8589934591L)"
+        if room not in self._rows:
+            fits = [f"{index} < {room.rows}"]
+            if self._shape.texts:
+                fits.append(f"{' + '.join(self._shape.texts)} <= {room.bytes}")
+            row = self._sql.functions.expr(f"if({' and '.join(fits)}, struct({', '.join(self._names)}), null)")
+            self._rows[room] = self._spark._jvm.PythonUtils.toSeq([row.alias("row")])  # noqa: SLF001
+        return DataFrame(numbered.filter(f"{index} <= {room.rows}").select(self._rows[room]), self._spark)
 
 
 class Numbered:
     """The rows of a batch, planned: from here on no optimizer moves anything in or out of them."""
 
-    def __init__(self, df: DataFrame) -> None:
-        self._names = df.columns
-        # A plan of its own, which knows what was cached since `df` was made; and a name may hold a dot.
-        plan = df.toDF(*_numbers(df.columns))._jdf  # noqa: SLF001
-        rows = plan.queryExecution().toRdd()
+    def __init__(self, df: DataFrame, question: Question) -> None:
+        # As a plan of its own, which knows what was cached since `df` was made.
+        rows = df._jdf.alias("batch").queryExecution().toRdd()  # noqa: SLF001
         self.tasks = max(rows.getNumPartitions(), 1)
-        # What a schema declares not to be null, data need not keep; and a row without room is null in every column.
-        schema = plan.schema().asNullable()
-        spark = df.sparkSession
-        self._df = DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, schema, False), spark)  # noqa: FBT003, SLF001
+        self._question = question
+        self._numbered = question.numbered(rows)
 
-    def rows_within(self, room: Room, shape: Shape) -> pa.Table | None:
+    def rows_within(self, room: Room) -> pa.Table | None:
         """All of them, if each task has room for its own."""
-        index = "(n & 8589934591L)"
-        fits = [f"{index} < {room.rows}"]
-        if shape.texts:
-            fits.append(f"{' + '.join(shape.texts)} <= {room.bytes}")
-        numbered = self._df.select("*", sql.monotonically_increasing_id().alias("n"))
-        row = f"if({' and '.join(fits)}, struct({', '.join(_numbers(self._names))}), null) row"
-        found = numbered.where(f"{index} <= {room.rows}").selectExpr(row).toArrow().column(0)
+        found = self._question.within(self._numbered, room).toArrow().column(0)
         if found.null_count:
             return None
-        return pa.Table.from_arrays(found.flatten(), names=self._names)
+        return pa.Table.from_arrays(found.flatten(), names=self._question.schema.names)
 
 
 def shape_of(schema: kinds.StructType) -> Shape | None:
@@ -146,7 +171,7 @@ def received_max(spark: SparkSession) -> int:
 
 
 def wanted(last_rows: int) -> int:
-    """Room for twice the rows of the last batch, and some; rounded up, as each number makes Spark compile anew."""
+    """Room for twice the rows of the last batch; rounded up, as Spark compiles code anew for each number."""
     return 1 << (2 * last_rows + 255).bit_length()
 
 
@@ -159,10 +184,6 @@ def room_of(received_max: int, shape: Shape, tasks: int, rows: int) -> Room | No
         return None
     rows = min(rows, fit)
     return Room(tasks, rows, left // (tasks * rows) - fixed)
-
-
-def _numbers(names: list[str]) -> list[str]:
-    return [f"c{number}" for number in range(len(names))]
 
 
 def _leaves(kind: kinds.DataType) -> int | None:
