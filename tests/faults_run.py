@@ -96,14 +96,16 @@ def main() -> int:
     options = _options()
     chosen = [one for one in PARTS if not options.only or one.name in options.only.split(",")]
     started = time.monotonic()
-    ran = [_run(one, _share(one, chosen, options.budget), options) for one in chosen]
-    minutes = (time.monotonic() - started) / 60
-    header = (
-        f"{datetime.now(timezone.utc):%Y-%m-%d}, {'CI' if options.ci else 'full'} size, {minutes:.0f} minutes on "
-        f"{os.cpu_count()} cores ({_processor()}), {platform.system()} {platform.release()}, "
-        f"Python {platform.python_version()}. {len(ran)} of {len(PARTS)} parts."
-    )
-    Path(options.page).write_text(page(ran, REASONS, header))
+    ran: list[Ran] = []
+    for one in chosen:
+        ran.append(_run(one, _share(one, chosen, options.budget), options))
+        minutes = (time.monotonic() - started) / 60
+        header = (
+            f"{datetime.now(timezone.utc):%Y-%m-%d}, {'CI' if options.ci else 'full'} size, {minutes:.0f} minutes on "
+            f"{os.cpu_count()} cores ({_processor()}), {platform.system()} {platform.release()}, "
+            f"Python {platform.python_version()}. {len(ran)} of {len(PARTS)} parts."
+        )
+        Path(options.page).write_text(page(ran, REASONS, header))  # so far: a run that is ended leaves what it knows
     wrong = problems(ran)
     print("\n".join(wrong) or f"{len(ran)} parts, every planned fault delivered, no failure: {options.page}")
     return bool(wrong)
