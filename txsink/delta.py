@@ -12,6 +12,7 @@ writers with conditional puts, which delta-rs has and Spark needs a log store fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from threading import Thread
 from typing import Any, TypeAlias
@@ -45,7 +46,7 @@ class DeltaLog:
         self.stamps = stamps
         self.uri = _address(store, root, uri)
         self.state = DeltaState()
-        self.commits = 0  # made here since the last checkpoint
+        self.commits = 0  # since the last checkpoint, as far as this process knows
         self.upkeep: Thread | None = None
         self._unsettled: list[str] = []  # commits of others that we have read and not made durable
 
@@ -60,12 +61,12 @@ class DeltaLog:
         """The newest state, from the first commit on or from what deltalake makes of the last checkpoint."""
         self.state = DeltaState(files={})
         pointer = self.store.read(f"{self.root}/{layout.DELTA_POINTER_PATH}", _POINTER_BYTES_MAX)
-        if pointer is None:
+        if pointer is not None or (self.refresh().version < 0 and self._has_commits()):
+            self.state = _state_of(self.table())
             self.refresh()
-            if self.exists or not self._has_commits():
-                return self.state
-        self.state = _state_of(self.table())
-        return self.refresh()
+        # A process that commits once and ends must not leave the checkpoint to the next one for ever.
+        self.commits = self.state.version - _version_of(pointer)
+        return self.state
 
     def refresh(self) -> DeltaState:
         """The newest state, by way of the commits made since."""
@@ -184,6 +185,13 @@ class DeltaLog:
 
 
 # -- what deltalake says ------------------------------------------------------------------------------
+
+
+def _version_of(pointer: bytes | None) -> int:
+    """The version of the last checkpoint; of a pointer that says nothing, as if there were none."""
+    with suppress(ValueError, KeyError, TypeError):
+        return int(msgspec.json.decode(pointer or b"")["version"])
+    return -1
 
 
 def _state_of(table: Any) -> DeltaState:

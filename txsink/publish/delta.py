@@ -131,7 +131,13 @@ class DeltaPublisher:
 
     def drop(self, names: Iterable[StagedName]) -> None:
         """Delete the files, and the marks of runs that have none left."""
-        for name in names:
+        given = list(names)
+        found = {(name.writer, name.run) for name in given if not _is_mark(name)}
+        # Where a request of a dead run may be done after its file was deleted, its mark stays for the next run's look.
+        stays = set() if self.store.traits.moves else found
+        for name in given:
+            if _is_mark(name) and (name.writer, name.run) in stays:
+                continue
             self.store.delete(self._path(name.path))
             self.store.prune(self._path(name.path).rpartition("/")[0], self.log.root)
 
@@ -274,6 +280,10 @@ class DeltaPublisher:
             known, by = schema.schema_of(self._columns(prepare)), self.log.state.partition_columns
             doomed = {path for path in doomed if _partition(self.delta.files()[path], known, by) in touched}
         return doomed
+
+
+def _is_mark(name: StagedName) -> bool:
+    return name.path == layout.mark_path(name.writer, name.run)
 
 
 def _app_id(prepare: Prepare) -> str:
