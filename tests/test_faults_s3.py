@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import botocore.session
 import pytest
@@ -71,6 +71,8 @@ def direct(options: str) -> S3Store:
 class Ground(Lake):
     """A table of one writer, whose epoch 0 has two rows in two files."""
 
+    files: ClassVar[dict[str, Any]] = TWO_FILES
+
     def __init__(self, server: Server, bucket: str = "") -> None:
         bucket = bucket or bucket_of(server.endpoint, server.make_bucket)
         super().__init__(server, f"/{bucket}/faults {next(COUNT)}/täble")
@@ -79,7 +81,7 @@ class Ground(Lake):
     def quiet(self) -> txsink.Sink:
         """A new run, over the store that nobody breaks."""
         store = direct(json.dumps(self.server.storage_options))
-        return open_sink(store, stamps(), self.uri, "w", dict(TWO_FILES))
+        return open_sink(store, stamps(), self.uri, "w", dict(self.files))
 
     def table(self) -> txsink.Table:
         return open_log(direct(json.dumps(self.server.storage_options)), stamps(), self.uri)
@@ -145,13 +147,15 @@ def on(*names: str) -> pytest.MarkDecorator:
 class Case:
     """One fault at one request of one step: the table, the door that is broken, and what the step begins with."""
 
+    ground_kind: type[Ground] = Ground
+
     def __init__(self, server: Server, proxy: Proxy, options: dict[str, Any]) -> None:
-        self.ground, self.proxy = Ground(server), proxy
+        self.ground, self.proxy = self.ground_kind(server), proxy
         self._options = {**proxy.storage_options, **options}
         self.txn: txsink.Transaction | None = None
 
     def open(self) -> txsink.Sink:
-        return txsink.open_writer(self.ground.uri, "w", storage_options=self._options, **TWO_FILES)
+        return txsink.open_writer(self.ground.uri, "w", storage_options=self._options, **self.ground.files)
 
     def stage(self) -> None:
         assert self.txn is not None
@@ -257,24 +261,32 @@ def test_from_any_request_of_a_step_on_all_may_fail_and_the_error_says_what_is_k
     assert failed
 
 
-def run_all(server: Server, proxy: Proxy, name: str, *, is_once: bool) -> tuple[int, str]:
+def is_all_one(method: str, kind: str) -> bool:
+    """To a question, whether its answer comes late or very late; to a change, how its answer is lost."""
+    return kind == ("very late" if method in READS else "answer torn")
+
+
+def run_all(
+    server: Server,
+    proxy: Proxy,
+    name: str,
+    *,
+    is_once: bool,
+    kind_of_case: type[Case] = Case,
+    steps: dict[str, Step] = STEPS,
+    skipped: Callable[[str, str], bool] = is_all_one,
+) -> tuple[int, str]:
     """Break every request of the step in every way; how many calls failed, and the account."""
     faults, options = (ONCE, PATIENT) if is_once else (FOR_EVER, IMPATIENT)
-    methods = methods_of(server, proxy, STEPS[name])
-    plan = [
-        (call, kind)
-        for call, method in enumerate(methods, 1)
-        for kind in faults
-        # To a question it is all one whether its answer comes late or very late, and to a change how it is lost.
-        if kind != ("very late" if method in READS else "answer torn")
-    ]
+    methods = methods_of(kind_of_case(server, proxy, PATIENT), steps[name])
+    plan = [(call, kind) for call, method in enumerate(methods, 1) for kind in faults if not skipped(method, kind)]
     tally = Tally(f"requests of: {name}", server.name, planned=Counter(kind for _, kind in plan))
     failed = 0
     for call, kind in plan:
         try:
             slower = [{**options, "deadline_seconds": options["deadline_seconds"] * times} for times in (1, 4, 16)]
-            cases = (Case(server, proxy, given) for given in slower)
-            failed += break_one(cases, STEPS[name], faults[kind](call), kind)
+            cases = (kind_of_case(server, proxy, given) for given in slower)
+            failed += break_one(cases, steps[name], faults[kind](call), kind)
         except (AssertionError, TxsinkError) as error:
             told = [f"{one.operation} {one.path[-30:]} {one.fault} {one.statuses}" for one in proxy.requests]
             error.args = (f"{kind}, at request {call} of {name!r}: {error}", *told)
@@ -285,13 +297,12 @@ def run_all(server: Server, proxy: Proxy, name: str, *, is_once: bool) -> tuple[
     return failed, f"\n{tally.line()}\n{server.name}, {name}: {len(plan)} faults, {failed} calls failed"
 
 
-def methods_of(server: Server, proxy: Proxy, step: Step) -> list[str]:
+def methods_of(case: Case, step: Step) -> list[str]:
     """The requests that the step makes when nothing is broken."""
-    case = Case(server, proxy, PATIENT)
     step.ready(case)
-    proxy.plan()
+    case.proxy.plan()
     step.act(case)
-    return [one.method for one in proxy.requests]
+    return [one.method for one in case.proxy.requests]
 
 
 def break_one(cases: Iterator[Case], step: Step, fault: Fault, kind: str) -> bool:

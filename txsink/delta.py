@@ -50,7 +50,7 @@ class DeltaLog:
         self.stamps = stamps
         self.uri = _address(store, root, uri)
         self.state = DeltaState()
-        self.commits = 0  # made here since the last checkpoint
+        self.commits = 0  # since the last checkpoint, as far as this process knows
         self.upkeep: Thread | None = None
         self._unsettled: list[str] = []  # commits of others that we have read and not made durable
         self._newest: tuple[int, bytes] | None = None  # size and end of the newest commit known
@@ -68,13 +68,14 @@ class DeltaLog:
         pointer = self._pointed()
         if pointer is None:
             self._follow()
-            if self.exists or not self._has_commits():
-                return self.state
-        self.state = _state_of(self.table())
-        # What deltalake read beyond the checkpoint may be no more durable than what we read.
-        self._unsettled = [self._at(version) for version in range(pointer or 0, self.state.version + 1)]
-        self._newest = self._end(self.state.version)
-        self._follow()
+        if pointer is not None or (not self.exists and self._has_commits()):
+            self.state = _state_of(self.table())
+            # What deltalake read beyond the checkpoint may be no more durable than what we read.
+            self._unsettled = [self._at(version) for version in range(pointer or 0, self.state.version + 1)]
+            self._newest = self._end(self.state.version)
+            self._follow()
+        # A process that commits once and ends must not leave the checkpoint to the next one for ever.
+        self.commits = self.state.version - (-1 if pointer is None else pointer)
         return self.state
 
     def refresh(self) -> DeltaState:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-EVERY = 100  # commits of this process
+EVERY = 100  # commits since the last one
 _FILE_BYTES_MAX = 1 << 30
 
 

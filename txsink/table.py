@@ -319,9 +319,10 @@ class Table:
             if isinstance(version, int) and version > self.log.state.version:
                 self.log.refresh()
             snapshot.require_retained(self.log.state, version, f"read {self.path} at version {version!r}")
-        if self.delta is None or not delta_view.is_told_by(self.log, at):
-            return at, None
-        return at, self._seen if at == self._state.version else delta_view.state_at(self.log, self.delta, at)
+        if self.delta is not None and at == self._state.version:
+            return at, self._seen
+        is_told = self.delta is not None and delta_view.is_told_by(self.log, at)
+        return at, delta_view.state_at(self.log, self.delta, at) if self.delta is not None and is_told else None
 
     def _columns_at(self, at: int, seen: DeltaState | None) -> tuple[Column, ...]:
         if seen is not None:

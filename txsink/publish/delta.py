@@ -139,10 +139,12 @@ class DeltaPublisher:
 
     def drop(self, names: Iterable[StagedName]) -> None:
         """Delete the files, and the marks of runs that have none left."""
-        marks: list[str] = []
-        files: list[str] = []
-        for name in names:
-            (marks if name.path.startswith(f"{layout.MARK_DIRECTORY}/") else files).append(self._path(name.path))
+        given = list(names)
+        found = {(name.writer, name.run) for name in given if not _is_mark(name)}
+        # Where a request of a dead run may be done after its file was deleted, its mark stays for the next run's look.
+        stays = set() if self.store.traits.moves else found
+        files = [self._path(name.path) for name in given if not _is_mark(name)]
+        marks = [self._path(one.path) for one in given if _is_mark(one) and (one.writer, one.run) not in stays]
         self._delete(files)
         # ORDER: files durably gone before the marks that lead to them, else a power cut brings files back that nobody
         # looks for any more (I9).
@@ -325,6 +327,10 @@ class DeltaPublisher:
             known, by = schema.schema_of(self._columns(prepare)), self.log.state.partition_columns
             doomed = {path for path in doomed if _partition(self.delta.files()[path], known, by) in touched}
         return doomed
+
+
+def _is_mark(name: StagedName) -> bool:
+    return name.path == layout.mark_path(name.writer, name.run)
 
 
 def _app_id(prepare: Prepare) -> str:
