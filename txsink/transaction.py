@@ -100,13 +100,14 @@ def claim(log: Log, run: Run, retires: tuple[str, ...] = ()) -> None:
 def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
     """Seal the staged files in the log; False when the epoch is committed already."""
     written = [staged.file for staged in content.staged]
-    admitted = publisher.admit((run.writer, content.epoch), content.mode, content.columns, written)
-    if admitted.is_committed and not any(one.epoch >= content.epoch for one in log.state.pending_of(run.writer)):
-        log.refresh()
-        standing(log, log.state, run)
-        return False
-    if _is_settled_without(log, run, publisher, content):
-        return False
+    with admission.unless_converted(log, publisher.layout):
+        admitted = publisher.admit((run.writer, content.epoch), content.mode, content.columns, written)
+        if admitted.is_committed and not any(one.epoch >= content.epoch for one in log.state.pending_of(run.writer)):
+            log.refresh()
+            standing(log, log.state, run)
+            return False
+        if _is_settled_without(log, run, publisher, content):
+            return False
     admission.require_partitions(log.state, content.epoch, content.staged)
     # ORDER: names of staged files durable before the prepare entry, else a power cut leaves an entry that
     # names files nobody can find (I6).
@@ -156,7 +157,6 @@ def _is_settled_without(log: Log, run: Run, publisher: Publisher, content: Conte
         if problem := publisher.problem(staged):
             log.refresh()
             standing(log, log.state, run)  # a fenced run finds its files swept: that is no damage
-            admission.require_layout(log.root, log.state, publisher.layout)  # a conversion deletes what is staged
             if is_committed(log, run.writer, content.epoch, f"prepare epoch {content.epoch} of {run.writer!r}"):
                 log.settle()
                 return True  # by another transaction, so a sweep has dropped the files of this one
