@@ -22,7 +22,7 @@ from txsink.testing.simdisk import SimDisk
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_power_cuts(name: str) -> None:
-    Explorer(SCENARIOS[name], mixtures=2).explore()
+    Explorer(SCENARIOS[name], mixtures=1).explore()
 
 
 @pytest.mark.parametrize("name", ["append_two_partitions", "abort_what_was_half_published", "overwrite_the_table"])
