@@ -153,6 +153,7 @@ VARIANTS: dict[str, Variant] = {
     "replay unchecked": Variant(
         [
             (transaction.is_committed, [("last is None or epoch > last", "True")]),
+            (log.Log.append, [("self._require_fit(entry)", "pass")]),  # which would refuse the entry
         ],
         crashes("write_once_and_replay"),
         "I4",
