@@ -170,18 +170,22 @@ class DeltaLog:
             info["commitInfo"] |= {"timestamp": self.stamps.now_ms(), "txnId": write_id}
             whole = [info, *actions]
             ours = Bytes(states.encode(whole), write_id)
-            newest = self._newest
+            # ORDER: the commit we build on looked at again before ours gets its name, else that comes to stand in a
+            # table which somebody made anew in this one's place (I15).
+            if base >= 0 and self._end(base) != self._newest:
+                self.load()
+                continue
             if put(self.store, self.stamps.pause, self._at(base + 1), ours, what):  # COMMIT POINT
-                # ORDER: the commit before looked at again before ours counts, else a writer that slept through a
-                # clean-up writes a version that no reader looks at any more (I3).
+                # ORDER: the last checkpoint looked at before ours counts, else a writer that slept through a clean-up
+                # believes in a version that no reader looks at any more (I3).
                 with possibly_written(what):
-                    is_next = self._is_next(base, newest)
-                if is_next:
+                    checkpoint = self._pointed()
+                if checkpoint is None or checkpoint <= base:
                     states.fold(self.state, whole, base + 1)
                     self._newest = len(ours.data), ours.data[-_END_BYTES:]
                     self.commits += 1
                     return base + 1
-                self.load()
+                self.load()  # it covers ours, or ours came too late: that is read from it
             else:
                 self.refresh()
             self.stamps.pause(attempt)
@@ -197,14 +201,6 @@ class DeltaLog:
             self._unsettled = []
 
     # -- pieces ---------------------------------------------------------------------------------------
-
-    def _is_next(self, base: int, newest: tuple[int, bytes] | None) -> bool:
-        """Whether a commit put behind `base` is the next one: that one stands, and no checkpoint covers the slot.
-
-        One that does may be of a commit behind ours, or ours has come too late: whoever asks has to read it.
-        """
-        pointer = self._pointed()
-        return (pointer is None or pointer <= base) and (base < 0 or self._end(base) == newest)
 
     def _end(self, version: int) -> tuple[int, bytes] | None:
         """Size and end of a commit, which tell it from any other; None when it is not there."""

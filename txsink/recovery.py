@@ -114,6 +114,7 @@ def forget(log: Log, run: Run, publisher: Publisher, epoch: int, own: list[Stage
     log.refresh()
     known = log.state.writers.get(run.writer)
     if known is not None and known.run != run.run:
+        publisher.remain(run.writer, run.run)
         return  # retired, or about to claim: what is left is the sweep's
     named = _named(log, publisher)
     publisher.drop([name for name in found if not named(name)])

@@ -99,12 +99,14 @@ def claim(log: Log, run: Run, retires: tuple[str, ...] = ()) -> None:
 
 def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
     """Seal the staged files in the log; False when the epoch is committed already."""
-    written = [staged.file for staged in content.staged]
+    what, written = f"prepare epoch {content.epoch} of {run.writer!r}", [staged.file for staged in content.staged]
     with admission.unless_converted(log, publisher.layout):
         admitted = publisher.admit((run.writer, content.epoch), content.mode, content.columns, written)
         if admitted.is_committed and not any(one.epoch >= content.epoch for one in log.state.pending_of(run.writer)):
             log.refresh()
             standing(log, log.state, run)
+            # Delta's log knows the newest epoch alone: what our log says was skipped is refused.
+            is_committed(log, run.writer, content.epoch, what)
             return False
         if _is_settled_without(log, run, publisher, content):
             return False
@@ -123,12 +125,7 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
             return None
         admission.require_layout(log.root, state, publisher.layout)
         admission.require_no_abort(state, run.writer, content.epoch)
-        columns = schema.merge(
-            publisher.columns(state),
-            content.columns,
-            merge_schema=content.merge_schema,
-            what=f"prepare epoch {content.epoch} of {run.writer!r}",
-        )
+        columns = schema.merge(publisher.columns(state), content.columns, merge_schema=content.merge_schema, what=what)
         return Prepare(
             **slot,
             writer=run.writer,

@@ -46,7 +46,7 @@ from txsink.errors import ConflictError, CorruptError, InvalidRequestError, Txsi
 from txsink.layout import StagedName
 from txsink.log import Log
 from txsink.parquet import columns_in, footer_of
-from txsink.place import Place, place_in_table
+from txsink.place import Place, leave_mark, place_in_table
 from txsink.publish import DELTA, Admission, Epoch, Published, corrupt, end_of
 from txsink.stage import StagedFile, verify
 from txsink.state import APPEND, OVERWRITE_PARTITIONS, REWIND, State, union
@@ -159,6 +159,10 @@ class DeltaPublisher:
         """Delete the run's mark: it leaves nothing behind."""
         self.tidy(writer, run)
         self.store.delete(f"{self.log.root}/{layout.mark_path(writer, run)}")
+
+    def remain(self, writer: str, run: str) -> None:
+        """Leave the run's mark once more."""
+        leave_mark(self.store, self.place(writer, run).mark, self.log.stamps.new_id())
 
     # -- publish and abort ----------------------------------------------------------------------------
 

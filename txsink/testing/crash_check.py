@@ -133,7 +133,8 @@ def check_healed(files: Files, truth: Truth, before: Files, book_before: Book) -
 
 def check_same(files: Files, before: Files) -> None:
     """I12: a second opening adds its claim and what can be made again, and changes nothing else."""
-    derived = (f"{ROOT}/{layout.STATE_DIRECTORY}/", f"{ROOT}/{layout.SEGMENT_DIRECTORY}/", f"{ROOT}/{layout.HEAD_PATH}")
+    made_again = (layout.STATE_DIRECTORY, layout.SEGMENT_DIRECTORY, layout.HEAD_PATH, layout.MARK_DIRECTORY)
+    derived = tuple(f"{ROOT}/{path}" for path in made_again)
     changed = {path for path in files.keys() | before.keys() if files.get(path) != before.get(path)}
     changed = {path for path in changed if not path.startswith(derived)}
     for path in changed:
