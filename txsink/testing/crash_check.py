@@ -111,7 +111,7 @@ def check_healed(files: Files, truth: Truth, before: Files, book_before: Book) -
     """What must hold after recover and sweep; `before` is the disk they found."""
     book = check_wounded(files, truth)
     if truth.is_delta:
-        check_delta_healed(files, before, book)
+        check_delta_healed(files, truth, before, book)
     elif directory_ids(files) != ids_of(book.visible):
         raise Violation(
             "I1 directory reader", f"sees {sorted(directory_ids(files))}, not {sorted(ids_of(book.visible))}"

@@ -191,7 +191,7 @@ def _rows_in(files: Files, body: Body) -> tuple[int, ...]:
     return rows
 
 
-def check_delta_healed(files: Files, before: Files, book: Book) -> None:
+def check_delta_healed(files: Files, truth: Truth, before: Files, book: Book) -> None:
     """What must hold of a Delta table after recover and sweep."""
     for path, data in before.items():
         if path.startswith(_LOG) and not layout.is_temporary(path) and files.get(path) != data:
