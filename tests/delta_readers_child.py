@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.feather as feather
+from pyarrow import feather
 
 
 def by_duckdb(path: str, columns: list[str]) -> pa.Table:
