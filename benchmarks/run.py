@@ -15,7 +15,19 @@ from pathlib import Path
 from measure import Finding, Scale, machine
 
 # The largest comes last: for some minutes after a big deletion ext4 is slow to hand out inodes near it.
-NAMES = ("epochs", "bulk", "flat", "peers", "hdfs", "s3", "spark_batch", "spark_stream", "spark_read", "opening")
+NAMES = (
+    "epochs",
+    "bulk",
+    "flat",
+    "peers",
+    "delta",
+    "hdfs",
+    "s3",
+    "spark_batch",
+    "spark_stream",
+    "spark_read",
+    "opening",
+)
 
 
 def main() -> int:

@@ -82,7 +82,9 @@ def compared(peer: str) -> list[tuple[str, str, float | None]]:
             ("format", "discard", 0.9),
             ("format", "df.write.parquet", None),
         ]
+    layout: list[tuple[str, str, float | None]] = [("write(), Delta layout", peer, 0.95)]
     return [
+        *(layout if peer == "delta" else []),
         ("write()", peer, 1.5 if peer == "delta" else 1.0),
         ("write()", "df.write.parquet", None),
         (peer, "df.write.parquet", None),
@@ -114,6 +116,9 @@ def contestants(peer: str, df: DataFrame, directory: Path, by: tuple[str, ...]) 
             "discard": lambda _: df.write.format("discard").mode("append").save(),
         }
     if peer == "delta":
+        found["write(), Delta layout"] = lambda number: pyspark_txsink.write(
+            df, path("write-delta"), writer="bench", epoch=number + 1, partition_by=by, layout="delta"
+        )
         found["delta"] = lambda _: df.write.format("delta").partitionBy(*by).save(path("delta"))
     if peer == "iceberg":
         found["iceberg"] = lambda _: iceberg(df, by)

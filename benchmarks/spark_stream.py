@@ -83,6 +83,8 @@ def measure(peer: str, scale: Scale) -> list[Finding]:
 
 def compared(peer: str) -> list[tuple[str, str, float | None]]:
     own: list[tuple[str, str, float | None]] = [("each_batch", "file sink", 0.85 if peer == "none" else None)]
+    if peer == "delta":
+        own = [("each_batch, Delta layout", peer, 1.0), ("each_batch, Delta layout", "file sink", None), *own]
     return own if peer == "none" else [("each_batch", peer, 1.0), (peer, "file sink", None), *own]
 
 
@@ -95,6 +97,8 @@ def contestants(peer: str, directory: Path) -> list[tuple[str, Start]]:
         ("file sink", lambda writer: writer.format("parquet").start(path("parquet"))),
     ]
     if peer == "delta":
+        ours = pyspark_txsink.each_batch(path("ours-delta"), layout="delta")
+        found.append(("each_batch, Delta layout", lambda writer: writer.foreachBatch(ours).start()))
         found.append(("delta", lambda writer: writer.format("delta").start(path("delta"))))
     if peer == "iceberg":
         found.append(

@@ -103,6 +103,7 @@ class ParquetOutput:
     ) -> None:
         self._output = output
         self._has_stats = has_stats
+        self._nans: set[stats.Leaf] = set()
         self._tap: Any = _Tap(output)  # the stubs know no file but Python's
         compression: Any = options.compression
         self._path = path
@@ -126,6 +127,8 @@ class ParquetOutput:
     def write(self, group: pa.Table) -> None:
         """Add one row group."""
         self._writer.write_table(group, group.num_rows)
+        if self._has_stats:
+            self._nans |= stats.nans_in(group)
         self.rows += group.num_rows
         self.groups += 1
 
@@ -136,7 +139,7 @@ class ParquetOutput:
         # ORDER: bytes durable before the record exists, else a prepare entry names a torn file (I3).
         self.upload = self._output.seal()
         region = bytes(end[-_footer_bytes(end) :])
-        told = stats.of_region(region) if self._has_stats else ""
+        told = stats.of_region(region, self._nans) if self._has_stats else ""
         digest = hashlib.sha256(region).hexdigest()
         return DataFile(self._path, self.bytes, digest, self.rows, layout.parse_partitions(self._path), told)
 

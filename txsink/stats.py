@@ -1,9 +1,11 @@
 """What a Parquet footer says of its rows, in the form Delta's readers skip files by. Pure.
 
 Promises: a least or greatest value never excludes a row that is there: strings are cut so that they still bound, a
-floating-point column has no greatest value (footers leave NaN out, which sorts above all), binary columns have none;
-what a footer does not say is left out. At most the first 32 columns are told, fields of structs counted one by one.
-Relies on: the footer's own statistics.
+floating-point column has a greatest value only if it has no NaN, which sorts above all and which footers leave out,
+binary columns have none; what a footer does not say is left out. At most the first 32 columns are told, fields of
+structs counted one by one.
+Relies on: the footer's own statistics; for floating-point columns, what `nans_in` found in the rows, or Parquet's own
+Java writer, which gives a column with a NaN no bounds at all.
 Does not promise: tight bounds, nor anything about values in lists and maps.
 
 Worked example: `{"numRecords":2,"minValues":{"id":1},"maxValues":{"id":7},"nullCount":{"id":0}}`.
@@ -12,16 +14,21 @@ Worked example: `{"numRecords":2,"minValues":{"id":1},"maxValues":{"id":7},"null
 from __future__ import annotations
 
 import math
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from datetime import date, datetime, timezone
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+Leaf: TypeAlias = tuple[str, ...]  # a column, by the names on the way to it
+
 COLUMNS_MAX = 32
+_JAVA = "parquet-mr"
 _TEXT_CHARS = 32
 _LAST_CHAR = "\U0010ffff"
 _SURROGATES = range(0xD800, 0xE000)
@@ -29,13 +36,28 @@ _SURROGATES = range(0xD800, 0xE000)
 _encoder = msgspec.json.Encoder(decimal_format="number")
 
 
-def of_region(region: bytes) -> str:
-    """The statistics of a file, from its footer region."""
-    return of_footer(pq.read_metadata(pa.BufferReader(region)))
+def of_region(region: bytes, nans: AbstractSet[Leaf] | None = None) -> str:
+    """The statistics of a file, from its footer region; `nans`: the columns with a NaN, if that is known."""
+    return of_footer(pq.read_metadata(pa.BufferReader(region)), nans)
 
 
-def of_footer(footer: pq.FileMetaData) -> str:
+def nans_in(rows: pa.Table) -> set[Leaf]:
+    """The floating-point columns that hold a NaN."""
+    found = set()
+    for path, kind in _leaves(rows.schema)[:COLUMNS_MAX]:
+        if pa.types.is_floating(kind):
+            values = rows.column(path[0])
+            for name in path[1:]:
+                values = pc.struct_field(values, name)
+            if pc.any(pc.is_nan(values)).as_py():
+                found.add(path)
+    return found
+
+
+def of_footer(footer: pq.FileMetaData, nans: AbstractSet[Leaf] | None = None) -> str:
     """The statistics of a file as JSON."""
+    if nans is None and str(footer.created_by).startswith(_JAVA):
+        nans = frozenset()
     told: dict[str, Any] = {"numRecords": footer.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     leaves = _leaves(footer.schema.to_arrow_schema())
     at = {footer.schema.column(index).path: index for index in range(len(footer.schema))}
@@ -51,13 +73,14 @@ def of_footer(footer: pq.FileMetaData) -> str:
         if bounded and all(one.has_min_max for one in bounded):
             with suppress(OverflowError, ValueError):  # times that Python has no object for
                 _put(told["minValues"], path, _least(kind, min(one.min for one in bounded)))
-                _put(told["maxValues"], path, _greatest(kind, max(one.max for one in bounded)))
+                if not pa.types.is_floating(kind) or (nans is not None and path not in nans):
+                    _put(told["maxValues"], path, _greatest(kind, max(one.max for one in bounded)))
     return _encoder.encode(told).decode()
 
 
-def _leaves(schema: pa.Schema) -> list[tuple[tuple[str, ...], pa.DataType]]:
+def _leaves(schema: pa.Schema) -> list[tuple[Leaf, pa.DataType]]:
     """The columns that can have statistics, structs by their fields, in order."""
-    waiting: list[tuple[tuple[str, ...], pa.DataType]] = [((field.name,), field.type) for field in schema]
+    waiting: list[tuple[Leaf, pa.DataType]] = [((field.name,), field.type) for field in schema]
     found = []
     while waiting:
         path, kind = waiting.pop(0)
@@ -83,8 +106,6 @@ def _least(kind: pa.DataType, value: Any) -> object:
 
 
 def _greatest(kind: pa.DataType, value: Any) -> object:
-    if pa.types.is_floating(kind):
-        return None
     if not pa.types.is_string(kind) or len(value) <= _TEXT_CHARS:
         return _plain(kind, value)
     kept = value[:_TEXT_CHARS].rstrip(_LAST_CHAR)

@@ -1,0 +1,248 @@
+"""Whoever reads Delta reads the same of every table that txsink writes: deltalake, Polars, DuckDB and chDB.
+
+Promises: equal as multisets, now and at each version; with every kind of column and partition value; and with filters,
+by which readers skip files that statistics exclude.
+Relies on: `.venv-readers` for DuckDB, whose extension is of one version, and chDB; without it theirs are skipped.
+Does not promise: Spark's reader, which test_delta_spark asks.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import subprocess
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyarrow import feather
+
+import txsink
+from place import Place
+from test_table_s3 import ESCAPED
+
+ROOT = Path(__file__).parents[1]
+PYTHON = ROOT / ".venv-readers" / "bin" / "python"
+CHILD_SECONDS = 300
+UTC = dt.timezone.utc
+NAN, INF = math.nan, math.inf
+
+Read = Callable[[Path, Sequence[str]], pa.Table]
+
+
+def by_deltalake(path: Path, columns: Sequence[str]) -> pa.Table:
+    return deltalake.DeltaTable(str(path)).to_pyarrow_table(columns=list(columns))
+
+
+def by_polars(path: Path, columns: Sequence[str]) -> pa.Table:
+    return pl.scan_delta(str(path)).select(columns).collect().to_arrow()
+
+
+def by_child(reader: str, path: Path, columns: Sequence[str]) -> pa.Table:
+    if not PYTHON.exists():
+        pytest.skip("there is no .venv-readers: make .venv-readers/made")
+    script, to = Path(__file__).with_name("delta_readers_child.py"), path.parent / f"{reader}.arrow"
+    command = [str(PYTHON), str(script), reader, str(path), json.dumps(list(columns)), str(to)]
+    # chDB reads what lies below the working directory.
+    done = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=False, timeout=CHILD_SECONDS)
+    assert done.returncode == 0, done.stderr
+    return feather.read_table(to)
+
+
+def by_duckdb(path: Path, columns: Sequence[str]) -> pa.Table:
+    return by_child("duckdb", path, columns)
+
+
+def by_chdb(path: Path, columns: Sequence[str]) -> pa.Table:
+    return by_child("chdb", path, columns)
+
+
+READERS: tuple[Read, ...] = (by_deltalake, by_polars, by_duckdb, by_chdb)
+all_readers = pytest.mark.parametrize("read", READERS)
+
+
+def multiset(rows: pa.Table, known: pa.Schema) -> list[str]:
+    """Rows as text, in no order, with the types that the table has."""
+    wanted = pa.schema([known.field(name) for name in rows.schema.names])
+    return sorted(map(repr, pa.table(rows.columns, names=rows.schema.names).cast(wanted).to_pylist()))
+
+
+def same(table: txsink.Table, path: Path, read: Read, columns: Sequence[str] = ()) -> None:
+    names = columns or table.schema.names
+    expected = table.to_arrow(columns=names)
+    assert multiset(read(path, names), table.schema) == multiset(expected, table.schema)
+
+
+# -- columns ----------------------------------------------------------------------------------------------
+
+FLAT: dict[str, pa.Array] = {
+    "b": pa.array([True, False, None], pa.bool_()),
+    "i8": pa.array([-(2**7), 2**7 - 1, None], pa.int8()),
+    "i16": pa.array([-(2**15), 2**15 - 1, None], pa.int16()),
+    "i32": pa.array([-(2**31), 2**31 - 1, None], pa.int32()),
+    "i64": pa.array([-(2**63), 2**63 - 1, None], pa.int64()),
+    "f32": pa.array([NAN, -INF, None], pa.float32()),
+    "f64": pa.array([NAN, INF, -0.0], pa.float64()),
+    "dec": pa.array([Decimal("-99999999.99"), Decimal("0.01"), None], pa.decimal128(10, 2)),
+    "large_dec": pa.array([Decimal(10**37), Decimal(-1), None], pa.decimal128(38, 0)),
+    "day": pa.array([dt.date(1583, 1, 1), dt.date(9999, 12, 31), None], pa.date32()),
+    "at": pa.array(
+        [dt.datetime(1600, 1, 1, tzinfo=UTC), dt.datetime(2200, 2, 3, 4, 5, 6, 789012, UTC), None],
+        pa.timestamp("us", "UTC"),
+    ),
+    "text": pa.array(["", "日本 'q\"\\", None], pa.string()),
+    "raw": pa.array([b"", b"a\x7f", None], pa.binary()),
+    "ein Name.mit=Allem %ü": pa.array([1, 2, None], pa.int64()),
+}
+LOCAL_TIME = {"local": pa.array([1577836800123456, -11676096000000000, None], pa.timestamp("us"))}
+NESTED: dict[str, pa.Array] = {
+    "list": pa.array([[1, None], [], None], pa.list_(pa.int64())),
+    "struct": pa.array(
+        [{"a": 1, "b": None}, {"a": None, "b": "x"}, None], pa.struct([("a", pa.int64()), ("b", pa.string())])
+    ),
+    "map": pa.array([[("k", 1)], [], None], pa.map_(pa.string(), pa.int64())),
+    "deep": pa.array([[{"x": [1.5]}], [], None], pa.list_(pa.struct([("x", pa.list_(pa.float64()))]))),
+}
+
+
+@all_readers
+def test_every_type_comes_back(place: Place, read: Read) -> None:
+    """S2. chDB has no null in place of a list, so that it is not asked for these."""
+    given = {**FLAT, **LOCAL_TIME, **({} if read is by_chdb else NESTED)}
+    if read is by_chdb:
+        del given["ein Name.mit=Allem %ü"]
+    place.write(0, pa.table(given), layout="delta")
+    same(place.table(), place.path, read)
+    known = place.table().schema
+    assert multiset(place.table().to_arrow(), known) == multiset(pa.table(given), known)
+
+
+# -- partitions -------------------------------------------------------------------------------------------
+
+
+@all_readers
+def test_every_partition_value_comes_back(place: Place, read: Read) -> None:
+    """S3: with what escapes it, without, null, and empty, which is null."""
+    place.write(0, {"id": list(range(len(ESCAPED))), "p q": ESCAPED}, layout="delta", partition_by=["p q"])
+    same(place.table(), place.path, read, ["id", "p q"])
+    assert sorted(map(str, place.table().to_arrow()["p q"].to_pylist())) == sorted(str(one or None) for one in ESCAPED)
+
+
+PARTITIONED = ("b", "i32", "i64", "dec", "day", "at", "text")
+
+
+@all_readers
+@pytest.mark.parametrize("name", PARTITIONED)
+def test_partitions_of_every_type_come_back(place: Place, read: Read, name: str) -> None:
+    values = FLAT[name]
+    if name == "dec" and read is by_deltalake:  # it spells -1.99 as -1.-99
+        values = pc.abs(values)
+    place.write(0, pa.table({"id": [1, 2, 3], name: values}), layout="delta", partition_by=[name])
+    same(place.table(), place.path, read, ["id", name])
+
+
+# -- what happens to tables -------------------------------------------------------------------------------
+
+
+LIFE: tuple[tuple[int, Any, dict[str, Any]], ...] = (
+    (0, {"id": [1, 2, 3], "p": ["a", "b", None]}, {}),
+    (1, None, {}),
+    (2, {"id": [4], "p": ["ü /"], "more": [1.5]}, {}),
+    (
+        3,
+        {"id": [5, 6], "p": ["b", "c"], "more": [None, NAN]},
+        {"mode": "overwrite", "partition_overwrite": "dynamic"},
+    ),
+    (5, {"id": [7], "p": ["a"]}, {}),
+    (6, {"id": [8], "p": [None], "new": ["x"]}, {"mode": "overwrite"}),
+    (7, {"id": [9], "p": ["a"]}, {}),
+)
+
+
+@pytest.fixture
+def lived(tmp_path: Path) -> Place:
+    """Appends, an empty epoch, new columns, both overwrites, an abort; in a directory that is no plain word."""
+    place = Place(tmp_path / "output @#output")
+    with place.sink(layout="delta", partition_by=["p"], merge_schema=True) as sink:
+        for epoch, rows, options in LIFE:
+            with sink.begin(epoch, **options) as txn:
+                if rows is not None:
+                    txn.write(rows)
+        dropped = sink.begin(8)
+        dropped.write({"id": [99], "p": ["a"]})
+        dropped.abort()
+        waiting = sink.begin(9)
+        waiting.write({"id": [98], "p": ["a"]})
+        waiting.prepare()
+    return place
+
+
+@all_readers
+def test_a_table_that_has_lived_is_the_same_for_all(lived: Place, read: Read) -> None:
+    """I1, while an epoch is prepared. To chDB and Polars, `#` is the end of a path: they get a plainer one."""
+    if read in {by_chdb, by_polars}:
+        lived.path = lived.path.rename(lived.path.with_name("output"))
+    same(lived.table(), lived.path, read)
+    assert sorted(lived.table().to_arrow()["id"].to_pylist()) == [8, 9]
+
+
+def test_each_version_of_ours_is_one_of_deltas(lived: Place) -> None:
+    """What is read of a version is what deltalake reads of Delta's version of that moment."""
+    table = lived.table()
+    seen: list[list[int]] = []
+    for entry in table.history()[::-1]:
+        if entry.kind == "commit":
+            ours = table.to_arrow(entry.version)
+            at = len(seen)
+            found = deltalake.DeltaTable(str(lived.path), version=at).to_pyarrow_table()
+            assert multiset(found, table.schema) == multiset(ours, table.schema)
+            seen.append(sorted(ours["id"].to_pylist()))
+    assert seen == [[1, 2, 3], [1, 2, 3], [1, 2, 3, 4], [1, 3, 4, 5, 6], [1, 3, 4, 5, 6, 7], [8], [8, 9]]
+
+
+# -- statistics -------------------------------------------------------------------------------------------
+
+
+def test_readers_skip_files_by_statistics_and_lose_no_row(place: Place) -> None:
+    """NaN is larger than all to some readers, and than none to Parquet; a text may be cut; a null is no value."""
+    files: list[dict[str, Any]] = [
+        {"id": [1, 2], "f": [1.0, NAN], "s": ["a" * 100, "b"]},
+        {"id": [3], "f": [None], "s": [None]},
+        {"id": [4, 5], "f": [-5.0, 7.5], "s": ["\U0010ffff" * 40, "z"]},
+        {"id": [6], "f": [NAN], "s": [""]},
+    ]
+    known = pa.schema([("id", pa.int64()), ("f", pa.float64()), ("s", pa.string())])
+    for epoch, rows in enumerate(files):
+        place.write(epoch, pa.table(rows, schema=known), layout="delta")
+    table = place.table()
+    everything = table.to_arrow()
+    dataset = deltalake.DeltaTable(str(place.path)).to_pyarrow_dataset()
+    frame = pl.scan_delta(str(place.path))
+    asked = {
+        "least": (pc.field("id") >= 4, pl.col("id") >= 4),
+        "none": (pc.field("id") > 6, pl.col("id") > 6),
+        "smaller": (pc.field("f") < 2, pl.col("f") < 2),
+        "larger": (pc.field("f") > 2, pl.col("f") > 2),
+        "nan": (pc.is_nan(pc.field("f")), pl.col("f").is_nan()),
+        "null": (pc.field("f").is_null(), pl.col("f").is_null()),
+        "text": (pc.field("s") == "a" * 100, pl.col("s") == "a" * 100),
+        "late text": (pc.field("s") > "zz", pl.col("s") > "zz"),
+        "empty": (pc.field("s") == "", pl.col("s") == ""),
+    }
+    for name, (by_arrow, by_frame) in asked.items():
+        expected = sorted(everything.filter(by_arrow)["id"].to_pylist())
+        # Its dataset drops files that lack a bound of the column, which one with a NaN does, in tables of its own too.
+        if name not in {"nan", "smaller"}:
+            assert sorted(dataset.to_table(filter=by_arrow)["id"].to_pylist()) == expected, name
+        # To Polars NaN is larger than every number.
+        own = sorted(pl.from_arrow(everything).filter(by_frame)["id"].to_list())
+        assert sorted(frame.filter(by_frame).collect()["id"].to_list()) == own, name
+    skipped = [len(list(dataset.get_fragments(pc.field("id") >= bound))) for bound in (0, 4, 7)]
+    assert skipped == [4, 2, 0], "no file was skipped, so nothing was shown"
