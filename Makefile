@@ -1,5 +1,5 @@
 # Thin: each target makes the environment it needs (once, until its requirements change) and runs one thing.
-#   make test    lint and all tests but those of test-stores; ends in pytest's closing line
+#   make test    lint and all tests but those of test-stores, in two processes; the last line counts both
 #   make test-stores  the tests on S3 servers that take minutes to build (once, into .servers/, by Go)
 #   make test-spark41  the tests of the local Spark session once more, on the oldest Spark that is supported
 #   make faults  every fault at full size, and the ledger docs/faults.md; BUDGET=600 seconds for the parts without an end
@@ -19,7 +19,7 @@ SPARK41_TESTS = tests/test_spark.py tests/test_spark_small.py
 
 test: lint
 	.venv/bin/python tests/s3_servers.py build moto ministack
-	.venv/bin/python -m pytest -m "not stores" --cov --cov-report=term-missing --cov-fail-under=100
+	.venv/bin/python tests/lanes.py --cov --cov-report=term-missing --cov-fail-under=100
 
 # What cannot be built or fetched is skipped, with the reason.
 test-stores: build-servers
