@@ -307,11 +307,15 @@ def test_a_table_that_only_grows_takes_no_overwrite_and_no_rewind(place: Place, 
     for epoch in (0, 1):
         commit(sink, epoch, epoch)
     with_property("delta.appendOnly", "true")(place.path)
-    with pytest.raises(InvalidRequestError, match=r"delta\.appendOnly"):
+
+    def removes(sink: Sink) -> None:
         if mode == "rewind":
             sink.recover(0, "rewind")
         else:
             commit(sink, 2, 7, mode="overwrite")
+
+    with pytest.raises(InvalidRequestError, match=r"delta\.appendOnly"):
+        removes(sink)
     if mode == "rewind":
         sink.abort(0)
     commit(sink, 2, 2)
