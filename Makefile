@@ -17,7 +17,7 @@ SPARK41_TESTS = tests/test_spark.py tests/test_spark_small.py
 
 .PHONY: test test-stores test-spark41 faults build-servers servers lint demo model bench audit lock clean
 
-test: lint
+test: lint .venv-readers/made
 	.venv/bin/python tests/s3_servers.py build moto ministack
 	.venv/bin/python tests/lanes.py --cov --cov-report=term-missing --cov-fail-under=100
 
@@ -65,6 +65,7 @@ audit: .venv-audit/made
 .venv/made: requirements/test.txt pyproject.toml
 .venv-demo/made: requirements/demo.txt pyproject.toml
 .venv-spark41/made: requirements/spark41.txt pyproject.toml
+.venv-readers/made: requirements/readers.txt pyproject.toml
 .venv-bench/made: requirements/bench.txt pyproject.toml
 .venv-audit/made: requirements/audit.txt pyproject.toml
 .venv-bench-delta/made: requirements/bench-delta.txt pyproject.toml
@@ -88,11 +89,11 @@ LOCK = uv pip compile --quiet --upgrade --universal --python-version 3.10 --gene
 
 lock:
 	@command -v uv >/dev/null 2>&1 || { $(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install $(PIP_FLAGS) uv; }
-	PATH="$$PATH:$(CURDIR)/.venv-lock/bin"; for group in demo test spark41 bench bench-delta bench-iceberg; do \
+	PATH="$$PATH:$(CURDIR)/.venv-lock/bin"; for group in demo test spark41 readers bench bench-delta bench-iceberg; do \
 	  $(LOCK) pyproject.toml --extra cli --group $$group --output-file requirements/$$group.txt || exit 1; done; \
 	$(LOCK) --group ministack --output-file requirements/ministack.txt
 	$(LOCK) --group audit --output-file requirements/audit.txt
 	$(LOCK) pyproject.toml --all-extras --output-file requirements/runtime.txt
 
 clean:
-	rm -rf .venv .venv-audit .venv-demo .venv-spark41 .venv-bench .venv-bench-delta .venv-bench-iceberg .venv-lock .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist demo-data
+	rm -rf .venv .venv-audit .venv-demo .venv-readers .venv-spark41 .venv-bench .venv-bench-delta .venv-bench-iceberg .venv-lock .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist demo-data

@@ -231,7 +231,7 @@ class DeltaPublisher:
     def _delete(self, paths: list[str]) -> None:
         for path in paths:
             self.store.delete(path)
-        for directory in {path.rpartition("/")[0] for path in paths}:
+        for directory in dict.fromkeys(path.rpartition("/")[0] for path in paths):
             self.store.prune(directory, self.log.root)
 
     def _poison(self, prepare: Prepare) -> Action:
