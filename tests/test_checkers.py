@@ -391,7 +391,7 @@ def test_the_checkers_report_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
 def kinds_known() -> set[str]:
     """Every kind that stands in a checker, spelled out where it is put together."""
     tests = Path(__file__).parent
-    # Those of `crash_delta` are tried in test_crash_delta.py.
+    # Those of `crash_delta` are tried in test_delta_checkers.py.
     everywhere = [*tests.glob("crash*.py"), *tests.parent.glob("txsink/testing/crash*.py")]
     paths = [path for path in everywhere if path.name != "crash_delta.py"]
     texts = [path.read_text(encoding="utf-8") for path in sorted(paths)]
