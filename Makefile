@@ -14,7 +14,7 @@ PIP_FLAGS = --quiet --disable-pip-version-check
 
 .PHONY: test test-stores faults build-servers servers lint demo model bench lock clean
 
-test: lint
+test: lint .venv-readers/made
 	.venv/bin/python tests/s3_servers.py build moto ministack
 	.venv/bin/python -m pytest -m "not stores" --cov --cov-report=term-missing --cov-fail-under=100
 
@@ -51,6 +51,7 @@ bench: .venv-bench/made .venv-bench-delta/made .venv-bench-iceberg/made
 .venv-demo/made: requirements/demo.txt pyproject.toml
 .venv-bench/made: requirements/bench.txt pyproject.toml
 .venv-bench-delta/made: requirements/bench-delta.txt pyproject.toml
+.venv-readers/made: requirements/readers.txt pyproject.toml
 .venv-bench-iceberg/made: requirements/bench-iceberg.txt pyproject.toml
 
 # uv when it is there and can; plain pip else. The project itself last, editable, by the hatchling just pinned.
@@ -71,9 +72,9 @@ LOCK = uv pip compile --quiet --upgrade --universal --python-version 3.10 --gene
 
 lock:
 	@command -v uv >/dev/null 2>&1 || { $(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install $(PIP_FLAGS) uv; }
-	PATH="$$PATH:$(CURDIR)/.venv-lock/bin"; for group in demo test bench bench-delta bench-iceberg; do \
+	PATH="$$PATH:$(CURDIR)/.venv-lock/bin"; for group in demo test readers bench bench-delta bench-iceberg; do \
 	  $(LOCK) pyproject.toml --extra cli --group $$group --output-file requirements/$$group.txt || exit 1; done; \
 	$(LOCK) --group ministack --output-file requirements/ministack.txt
 
 clean:
-	rm -rf .venv .venv-demo .venv-bench .venv-bench-delta .venv-bench-iceberg .venv-lock .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist demo-data
+	rm -rf .venv .venv-demo .venv-readers .venv-bench .venv-bench-delta .venv-bench-iceberg .venv-lock .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist demo-data

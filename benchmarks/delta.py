@@ -1,8 +1,8 @@
 """Per epoch on the Delta layout against `write_deltalake`, on a local disk, at several ages of the table.
 
-All ages are measured in turns, so that each sees the same minutes of the machine. The tables are grown by txsink without
-its syncs, which changes no byte, and deltalake gets a copy of each. Both keep house as they do in production: txsink
-makes its checkpoints beside the epochs, deltalake within its commits. txsink syncs, deltalake never does.
+All ages are measured in turns, so that each sees the same minutes of the machine. The tables are grown by txsink
+without its syncs, which changes no byte, and deltalake gets a copy of each. Both keep house as they do in production:
+txsink makes its checkpoints beside the epochs, deltalake within its commits. txsink syncs, deltalake never does.
 """
 
 from __future__ import annotations

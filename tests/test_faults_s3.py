@@ -288,10 +288,15 @@ def methods_of(case: Case, step: Step) -> list[str]:
 
 def break_one(cases: Iterator[Case], step: Step, fault: Fault, kind: str) -> bool:
     """Whether the call failed; in the first case whose deadline lets the fault have its turn."""
+    is_ready = False
     for case in cases:
         ground, proxy = case.ground, case.proxy
         proxy.plan()
-        step.ready(case)
+        with suppress(UnavailableError):  # as short a deadline passes by itself on a busy machine
+            step.ready(case)
+            is_ready = True
+        if not is_ready:
+            continue
         before = ground.epochs()
         proxy.plan(fault)
         done, error = None, None
@@ -301,6 +306,7 @@ def break_one(cases: Iterator[Case], step: Step, fault: Fault, kind: str) -> boo
             error = raised
         if error is None or proxy.delivered:
             break
+    assert is_ready, "the machine is too slow for any of the deadlines"
     proxy.check_delivered()
     # What the call said is so.
     found = ground.epochs()
