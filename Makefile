@@ -22,7 +22,7 @@ test: lint .venv-readers/made
 	.venv/bin/python tests/lanes.py --cov --cov-report=term-missing --cov-fail-under=100
 
 # What cannot be built or fetched is skipped, with the reason.
-test-stores: build-servers
+test-stores: build-servers .venv-bench-delta/made
 	.venv/bin/python -m pytest -m stores
 
 BUDGET = 3600
