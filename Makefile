@@ -13,7 +13,7 @@
 
 PYTHON ?= python3
 PIP_FLAGS = --quiet --disable-pip-version-check
-SPARK41_TESTS = tests/test_spark.py tests/test_spark_small.py
+SPARK41_TESTS = tests/test_spark.py tests/test_spark_bad_input.py
 
 .PHONY: test test-stores test-spark41 faults build-servers servers lint demo model bench audit lock clean
 

@@ -25,10 +25,11 @@ from hdfs_cluster import Cluster
 from s3_proxy import Proxy, Request, lose_answer, proxied, refuse
 from s3_servers import Server, parameters
 from spark_session import missing, told
-from txsink.errors import InvalidRequestError
+from txsink.errors import InvalidRequestError, OutcomeUnknownError
 from txsink.stage import StagedFile
 from txsink.stager import Stager
 from txsink.store import StorageOptions
+from txsink.store.hdfs import HdfsStore
 
 if reason := missing():
     pytest.skip(reason, allow_module_level=True)
@@ -238,6 +239,50 @@ def test_a_stream_on_s3_writes_each_batch_once_when_answers_are_lost_and_a_publi
     proxy.plan(lose_answer(1, is_entry), lose_answer(2, is_entry))
     stream.finish()
     proxy.check_delivered()
+
+
+@DOORS
+def test_a_stream_on_hdfs_finishes_a_publish_that_stopped_half_way(
+    hdfs: Site, hdfs_cluster: Cluster, tmp_path: Path, door: str
+) -> None:
+    """S30: one name more each time, until some of four files have theirs."""
+    stream = Stream(hdfs, tmp_path, door, tasks=4)
+    txsink.open_writer(hdfs.uri, "nobody").close()
+    root = hdfs.table().path
+    published = [0]
+    for more in range(1, ATTEMPTS_MAX):
+        hdfs_cluster.set_quota(root, names_below(hdfs) + more, NO_LIMIT)
+        stream.fail()
+        published.append(len([one for one in hdfs.table().log.store.list(root) if one.endswith(".parquet")]))
+        if published[-1]:
+            break
+    hdfs_cluster.set_quota(root, NO_LIMIT, NO_LIMIT)
+    assert 0 < published[-1] < 4, published
+    assert [one.epoch for one in hdfs.table().pending()] == [0]
+    stream.finish()
+
+
+def test_a_stream_on_hdfs_that_lost_the_answer_of_a_commit_writes_it_once(
+    hdfs: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S21."""
+    stream = Stream(hdfs, tmp_path, "each_batch")
+    append = HdfsStore.put_if_absent
+    lost: list[str] = []
+
+    def put_if_absent(self: HdfsStore, path: str, data: bytes, token: str) -> Any:
+        done = append(self, path, data, token)
+        if b'"kind":"commit"' in data and len(lost) < 2:
+            lost.append(path)
+            raise OutcomeUnknownError("append", "planned: the answer was lost", "Recover")
+        return done
+
+    monkeypatch.setattr(HdfsStore, "put_if_absent", put_if_absent)
+    for _ in range(2):
+        with pytest.raises(Exception, match="planned"):
+            stream.run()
+    assert len(lost) == 2
+    stream.finish()
 
 
 def names_below(site: Site) -> int:

@@ -1,7 +1,7 @@
 """The fast path: Spark's own Parquet writer stages, the driver prepares, publishes and commits.
 
 On a store that cannot move files (S3), where Spark's writer could only write what readers see, the executors stage
-through Arrow instead; small batches of a stream are staged by the driver (`small`); the rest is the same.
+through Arrow instead; the rest is the same.
 
 Promises: a batch is committed once, whatever is replayed, stopped or killed; a failed write leaves nothing that a
 reader sees; a second live run of a query is fenced.
@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame
 
-from pyspark_txsink import arrow, counted_rows, identity, session, small, types
+from pyspark_txsink import arrow, counted_rows, identity, session, types
 from pyspark_txsink.identity import Batch
 from pyspark_txsink.options import absolute
 from txsink import schema
@@ -53,9 +53,6 @@ _OF_FILES = {
 # By table and writer: the last batch that was written. Stores may hold the same path, copies of a table its id.
 _written: dict[tuple[str, str, str], Batch] = {}
 
-# All rows of a batch, or None: stage it on the executors.
-RowsOf = Callable[[DataFrame], Any]
-
 
 class EachBatch:
     """Called by `foreachBatch`. Keeps its writer open from batch to batch."""
@@ -71,7 +68,6 @@ class EachBatch:
                 f"write to {path}", f"on_new_checkpoint is {self._on_new!r}", "Give 'fail' or 'resume'"
             )
         self._sink: Sink | None = None
-        self._small = small.Batches()
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one micro-batch."""
@@ -79,14 +75,12 @@ class EachBatch:
         writer = self._app_id or batch.query_id
         if self._sink is None or (self._sink.writer, self._sink.run) != (writer, batch.run_id):
             self._sink = _open(self._path, writer, self._options, run=batch.run_id)
-            self._small = small.Batches()
         try:
             written = self._sink.log.root, self._sink.log.state.table_id, writer
             self._refuse_another_part(batch, _written.get(written))
             epoch, metadata = identity.epoch_of(self._sink, batch, self._on_new)
             given = {**(self._options.get("metadata") or {}), **metadata}
-            options = {**self._options, "metadata": given}
-            result = _stage_and_commit(self._sink, df, epoch, options, self._small.rows_of)
+            result = _stage_and_commit(self._sink, df, epoch, {**self._options, "metadata": given})
         except TxsinkError:
             # What the next batch builds on is what the log says.
             self._sink = None
@@ -96,8 +90,6 @@ class EachBatch:
             # Nobody needs the rows, but Spark keeps the state of the query (counts, what was seen) only of a batch
             # that was computed: the next one would start without it, or fail.
             df.write.format("noop").mode("overwrite").save()
-        else:
-            self._small.note(result)
 
     def _refuse_another_part(self, batch: Batch, written: Batch | None) -> None:
         """Spark gives a run each batch once, so this is no replay of the first part, and its rows would be dropped."""
@@ -148,9 +140,7 @@ def _open(path: str, writer: str, options: Mapping[str, Any], **more: Any) -> Si
     return open_writer(path, writer, **given, **more)
 
 
-def _stage_and_commit(
-    sink: Sink, df: DataFrame, epoch: int, options: Mapping[str, Any], rows_of: RowsOf | None = None
-) -> Result:
+def _stage_and_commit(sink: Sink, df: DataFrame, epoch: int, options: Mapping[str, Any]) -> Result:
     txn = sink.begin(epoch, **{name: options[name] for name in _OF_BEGIN if options.get(name) is not None})
     if txn.outcome == "already-committed":
         return txn.result()
@@ -159,25 +149,15 @@ def _stage_and_commit(
         columns = types.columns_of(df.schema, partition_columns)
         # Refused before a task runs, and not by each task.
         schema.merge(sink.publisher.columns(sink.log.state), columns, merge_schema=sink.settings.merge_schema)
-        rows = None if rows_of is None else rows_of(df)
-        if rows is None:
-            staged = _stage_by_executors(df, sink, txn, columns, options)
-        else:
-            txn.write(rows)
-            staged = []
+        size = options.get("target_file_bytes")
+        with session.settings(df.sparkSession, {**session.MICROSECONDS, **session.sizes(size)}):
+            gathered = session.gathered(df, partition_columns, size)
+            if sink.log.store.traits.moves:
+                staged = _stage_by_spark(gathered, sink, txn, columns, options)
+            else:
+                staged = arrow.stage(gathered, txn.stager())
         txn.add(staged, columns=columns)
     return txn.result()
-
-
-def _stage_by_executors(
-    df: DataFrame, sink: Sink, txn: Transaction, columns: tuple[Column, ...], options: Mapping[str, Any]
-) -> list[StagedFile]:
-    size = options.get("target_file_bytes")
-    with session.settings(df.sparkSession, {**session.MICROSECONDS, **session.sizes(size)}):
-        gathered = session.gathered(df, sink.log.state.partition_columns, size)
-        if sink.log.store.traits.moves:
-            return _stage_by_spark(gathered, sink, txn, columns, options)
-        return arrow.stage(gathered, txn.stager())
 
 
 def _stage_by_spark(
