@@ -93,6 +93,9 @@ def _needed(delta: DeltaLog, table: Any) -> list[str]:
     since = int(msgspec.json.decode(pointer)["version"]) if pointer else 0
     names = delta.store.list(f"{delta.root}/{layout.DELTA_DIRECTORY}")
     kept = [name for name in names if name[:20].isdecimal() and since <= int(name[:20]) <= table.version()]
+    if since < table.version():
+        # Who made one of this version died before the pointer: deltalake would leave that out as well.
+        kept = [name for name in kept if not name.startswith(f"{table.version():020d}.checkpoint.")]
     kept += [name for name in names if name.startswith("_sidecars/")]  # parts of some engines' checkpoints
     return [*kept, *([layout.DELTA_POINTER_PATH.rpartition("/")[2]] if pointer else [])]
 
@@ -101,7 +104,6 @@ def _move_in(delta: DeltaLog, scratch: str, names: list[str], version: int) -> N
     """Put what is new in the scratch directory into the table: the checkpoint, then what points to it."""
     store, log = delta.store, f"{delta.root}/{layout.DELTA_DIRECTORY}"
     found = store.list(f"{scratch}/{layout.DELTA_DIRECTORY}")
-    # Also one that is in the table: who made it may have died before the pointer.
     checkpoints = [name for name in found if name.startswith(f"{version:020d}.checkpoint.")]
     for name in (name for name in checkpoints if name not in names):
         with suppress(TxsinkError):  # another process made the same one meanwhile
