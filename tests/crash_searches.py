@@ -55,9 +55,7 @@ def race(
 
 
 @cache
-def survival(
-    act: Callable[[World, Program], None], hint_every: int = 3, table_layout: str = "parquet"
-) -> Search:
+def survival(act: Callable[[World, Program], None], hint_every: int = 3, table_layout: str = "parquet") -> Search:
     """Somebody dies, somebody else goes on, and the power goes."""
 
     def search() -> None:

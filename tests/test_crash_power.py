@@ -43,7 +43,10 @@ def test_the_disks_judged_are_those_that_a_real_crash_leaves(name: str) -> None:
     """The n-th disk that was watched is the one left by dying at the n-th call."""
     chosen = ALL_SCENARIOS[name]
     with setting(chosen):
-        watched = [moment.disk.fingerprint() for moment in moments(World(SimDisk(), table_layout=chosen.table_layout), chosen.run)]
+        watched = [
+            moment.disk.fingerprint()
+            for moment in moments(World(SimDisk(), table_layout=chosen.table_layout), chosen.run)
+        ]
         for call in range(1, len(watched), max(1, len(watched) // 8)):
             assert crash_state(chosen, call, "before") == watched[call - 1]
             assert crash_state(chosen, call, "after") == watched[call]

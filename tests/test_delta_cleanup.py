@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from place import Place, rows
-from txsink.testing.faults import FaultyStore, delay
-from txsink.store.local import LocalStore
 from txsink.sink import open_sink
+from txsink.store.local import LocalStore
+from txsink.testing.faults import FaultyStore, delay
 
 
 def ids(path: Path) -> list[int]:

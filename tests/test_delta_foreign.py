@@ -134,7 +134,8 @@ def test_an_overwrite_follows_what_others_did_or_is_a_conflict_that_can_be_abort
 
     conflicts: list[int] = []
     by = ["day"] if partition_overwrite == "dynamic" else None
-    kept = [] if by is None else {deletes_a_file: [0], deletes_a_row: [2]}.get(foreign, [0, 2])
+    others: dict[Foreign, list[int]] = {deletes_a_file: [0], deletes_a_row: [2]}
+    kept = [] if by is None else others.get(foreign, [0, 2])
     seen = set()
     for _ in interrupted(place, overwrite, foreign, partition_by=by):
         found = ids(place.path)
@@ -203,7 +204,9 @@ def test_a_lost_answer_of_a_delta_commit_is_found_out_while_others_commit(place:
     before = store.calls
     sink.commit(1)
     (put,) = [
-        at for at, (verb, path) in enumerate(store.trace[before:], 1) if verb == "put_if_absent" and "_delta_log" in path
+        at
+        for at, (verb, path) in enumerate(store.trace[before:], 1)
+        if verb == "put_if_absent" and "_delta_log" in path
     ]
     for raises in (False, True):
         sink, store = prepared(f"lost{raises}")
@@ -305,7 +308,10 @@ def test_a_table_that_only_grows_takes_no_overwrite_and_no_rewind(place: Place, 
         commit(sink, epoch, epoch)
     with_property("delta.appendOnly", "true")(place.path)
     with pytest.raises(InvalidRequestError, match=r"delta\.appendOnly"):
-        _ = sink.recover(0, "rewind") if mode == "rewind" else commit(sink, 2, 7, mode="overwrite")
+        if mode == "rewind":
+            sink.recover(0, "rewind")
+        else:
+            commit(sink, 2, 7, mode="overwrite")
     if mode == "rewind":
         sink.abort(0)
     commit(sink, 2, 2)

@@ -24,8 +24,7 @@ from txsink.store.local import LocalStore
 from txsink.testing.crash_book import ROOT
 from txsink.testing.crash_world import World, stamps_of
 from txsink.testing.faults import Fault, FaultyStore, crash_after, crash_before, delay, fail_before
-from txsink.testing.simdisk import Crash
-from txsink.testing.simdisk import SimDisk
+from txsink.testing.simdisk import Crash, SimDisk
 from txsink.writer import Sink
 
 

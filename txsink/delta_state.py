@@ -49,7 +49,14 @@ _IN_PROPERTIES = {
 # Features that ask for something of the files a commit brings, or of columns, and nothing of one without any.
 _OF_FILES = {
     *("checkConstraints", "generatedColumns", "identityColumns", "invariants", _COLUMN_MAPPING, "rowTracking"),
-    *("icebergCompatV1", "icebergCompatV2", "clustering", "allowColumnDefaults", "typeWidening", "typeWidening-preview"),
+    *(
+        "icebergCompatV1",
+        "icebergCompatV2",
+        "clustering",
+        "allowColumnDefaults",
+        "typeWidening",
+        "typeWidening-preview",
+    ),
     *("variantType", "variantType-preview", "variantShredding-preview", "changeDataFeed"),
 }
 _RETENTION = "delta.setTransactionRetentionDuration"
@@ -156,7 +163,9 @@ class DeltaState(msgspec.Struct):
 def actions_of(data: bytes, version: int) -> list[Action]:
     """The actions of one commit."""
     try:
-        lines = [msgspec.json.decode(line, type=dict[str, dict[str, Any]]) for line in data.splitlines() if line.strip()]
+        lines = [
+            msgspec.json.decode(line, type=dict[str, dict[str, Any]]) for line in data.splitlines() if line.strip()
+        ]
         for line in lines:
             for kind, body in line.items():
                 if (known := _BODIES.get(kind)) is not None:

@@ -104,8 +104,7 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
     if admission.is_committed and not any(one.epoch >= content.epoch for one in log.state.pending_of(run.writer)):
         log.refresh()
         standing(log, log.state, run)
-        # Delta's log knows the newest epoch alone: what our log says was skipped is refused.
-        is_committed(log, run.writer, content.epoch, f"prepare epoch {content.epoch} of {run.writer!r}")
+        is_committed(log, run.writer, content.epoch, f"prepare epoch {content.epoch}")  # refuses one that was skipped
         return False
     for staged in content.staged:
         if problem := publisher.problem(staged):

@@ -83,10 +83,10 @@ def _take(book: DeltaBook, actions: list[dict[str, Body]], version: int) -> None
             if kind == "txn":
                 _take_txn(book, body, version)
     for action in actions:
-        if (body := action.get("add")) is not None:
-            if body["path"] in now:
-                raise Violation("I1 added twice", f"version {version} adds {body['path']}, which is there")
-            now[body["path"]] = body
+        if (came := action.get("add")) is not None:
+            if came["path"] in now:
+                raise Violation("I1 added twice", f"version {version} adds {came['path']}, which is there")
+            now[came["path"]] = came
     book.files.append(now)
 
 
