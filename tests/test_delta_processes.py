@@ -1,4 +1,4 @@
-"""Eight real processes on one Delta table: every epoch of every writer lands once; of one writer one run lives (I1, I10)."""
+"""Eight real processes on one Delta table: each epoch of each writer lands once; of one writer one run lives (I10)."""
 
 from __future__ import annotations
 
