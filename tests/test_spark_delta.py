@@ -21,7 +21,7 @@ import txsink
 from s3_servers import Server
 from spark_session import missing
 from test_spark_kills import live, source
-from txsink.errors import InvalidRequestError
+from txsink.errors import ConflictError, InvalidRequestError
 from txsink.store import open_store
 
 if reason := missing():
@@ -30,6 +30,8 @@ if reason := missing():
 from pyspark.sql import DataFrame, SparkSession
 
 import pyspark_txsink
+from pyspark_txsink import identity
+from pyspark_txsink.identity import Batch
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 DOORS = pytest.mark.parametrize("door", ["each_batch", "format"])
@@ -219,3 +221,25 @@ def test_a_driver_killed_around_each_delta_commit_writes_every_row_once(
     (writer,) = site.table().writers()
     txsink.open_writer(site.uri, writer).close()
     assert site.unnamed() == []
+
+
+def test_a_stream_goes_on_after_epochs_that_deltas_own_sink_committed_but_a_new_checkpoint_does_not(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """I5: which is told by the batch, as Delta's log names no query."""
+    site = Site(spark, str(tmp_path / "T"), {})
+    properties = deltalake.CommitProperties(app_transactions=[deltalake.Transaction("app", 4)])
+    theirs = pa.table({"id": pa.array(range(5), pa.int64())})
+    deltalake.write_deltalake(site.uri, theirs, commit_properties=properties)
+    with txsink.open_writer(site.uri, "app") as sink:
+        for batch_id in (4, 5, 6):
+            found = identity.epoch_of(sink, Batch("q", "r", batch_id), "fail")
+            assert found == (batch_id, {"spark": {"query_id": "q", "base": 0, "batch_id": batch_id}})
+        with pytest.raises(ConflictError, match="its last epoch 4 was written by query None, from another checkpoint"):
+            identity.epoch_of(sink, Batch("q", "r", 3), "fail")
+        assert identity.epoch_of(sink, Batch("q", "r", 0), "resume")[0] == 5
+        with sink.begin(5, metadata={"spark": {"query_id": "q", "base": 0, "batch_id": 5}}) as txn:
+            txn.write({"id": [5]})
+        with pytest.raises(ConflictError, match="was written by query q"):
+            identity.epoch_of(sink, Batch("another", "r", 6), "fail")
+    assert site.ids() == list(range(6))

@@ -1,7 +1,8 @@
 """Which epoch a micro-batch is: the writer is the query, or an application id of the user's own.
 
 Promises: a replayed batch gets the epoch it had; a new checkpoint under an application id that another query used is
-refused, or (`on_new_checkpoint="resume"`) goes on after its last epoch, and its replays find theirs again.
+refused, or (`on_new_checkpoint="resume"`) goes on after its last epoch, and its replays find theirs again. A stream
+that comes from Delta's own sink, which numbers by batches and tells no query, goes on where it was.
 Relies on: the metadata of the writer's last epoch, which names the query and its first epoch.
 Does not promise: anything for a batch id that Spark takes back below one it gave before.
 """
@@ -31,6 +32,9 @@ def epoch_of(sink: Sink, batch: Batch, on_new_checkpoint: str) -> tuple[int, dic
     last = sink.last_epoch
     if last is None or known.get("query_id") == batch.query_id:
         base = known.get("base", 0)
+    elif not known and sink.log.state.last_epoch(sink.writer) != last and batch.batch_id >= last:
+        # By Delta's own sink. A stream that moves replays its last batch at most; an older one is of a new checkpoint.
+        base = 0
     elif on_new_checkpoint == "resume":
         base = last + 1 - batch.batch_id
     else:
