@@ -19,7 +19,6 @@ from txsink import delta_upkeep, layout
 from txsink.delta import DeltaLog
 from txsink.errors import TxsinkError
 from txsink.sink import open_sink
-from txsink.store import StorageOptions
 from txsink.store.local import LocalStore
 from txsink.testing.crash_book import ROOT
 from txsink.testing.crash_world import World, stamps_of
@@ -33,7 +32,7 @@ def opened(place: Place, store: Any = None, writer: str = "w") -> Sink:
 
 
 def delta_of(place: Place, store: Any = None) -> DeltaLog:
-    return DeltaLog(store or LocalStore(), str(place.path), place.stamps, str(place.path), StorageOptions())
+    return DeltaLog(store or LocalStore(), str(place.path), place.stamps, str(place.path))
 
 
 def ids(place: Place) -> list[int]:
@@ -153,7 +152,7 @@ def test_a_power_cut_never_leaves_a_pointer_to_a_torn_checkpoint() -> None:
             store.put_hint(f"{scratch}/{path}", data, "aa")
         store.put_hint(f"{scratch}/{layout.DELTA_POINTER_PATH}", pointer, "ab")
         store.put_if_absent(f"{ROOT}/{layout.delta_commit_path(1)}", commit_, "ac")
-        delta = DeltaLog(store, ROOT, stamps_of(1), ROOT, StorageOptions())
+        delta = DeltaLog(store, ROOT, stamps_of(1), ROOT)
         delta_upkeep._move_in(delta, scratch, [f"{1:020d}.json"], 1)
 
     found = set()
