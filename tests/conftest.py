@@ -22,14 +22,20 @@ __all__ = ["hdfs_cluster", "spark", "spark_place"]  # fixtures that modules of t
 settings.register_profile("txsink", derandomize=True, deadline=None, database=None)
 settings.load_profile("txsink")
 
-# They run the same lines thousands of times; other tests take every branch, and these run three times as fast alone.
-WITHOUT_COVERAGE = ("test_crash_", "test_controls", "test_kill", "test_model", "test_two_phase", "test_simdisk")
+# They only compute, and run the same lines thousands of times: without coverage (other tests take every branch), and
+# beside the others (`lanes.py`).
+PROOF = (
+    "test_checkers", "test_convert", "test_controls", "test_crash_", "test_enumeration", "test_formal", "test_found",
+    "test_kill", "test_model", "test_mutation", "test_naive", "test_real_", "test_schedules", "test_simdisk",
+    "test_swarm", "test_two_phase",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.name.startswith(WITHOUT_COVERAGE):
+        if item.path.name.startswith(PROOF):
             item.add_marker(pytest.mark.no_cover)
+            item.add_marker(pytest.mark.proof)
 
 
 @pytest.fixture

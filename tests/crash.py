@@ -64,7 +64,7 @@ def crash_state(chosen: Scenario, call: int, when: Literal["before", "after"]) -
     disk = SimDisk()
     disk.crash_at(call, when)
     with suppress(Crash):
-        chosen.run(World(disk))
+        chosen.run(World(disk, table_layout=chosen.table_layout))
     is_at_the_end = (when, disk.calls) == ("after", call)  # the last call failed, so nothing came after it to die in
     if disk.delivered != 1 and not is_at_the_end:
         raise Violation("no crash", f"the one planned {when} call {call} never came")
@@ -146,7 +146,7 @@ class Explorer:
         self._explore_seconds(seconds, chance)
 
     def _first(self) -> list[Moment]:
-        world = World(SimDisk())
+        world = World(SimDisk(), table_layout=self.chosen.table_layout)
         try:
             return moments(world, self.chosen.run)
         except TxsinkError as error:
@@ -183,7 +183,7 @@ class Explorer:
 def walk(chosen: Scenario, crashes: int, seed: str) -> None:
     """Crash, crash in the recovery, crash in the recovery of that … and judge what the last one leaves (F27)."""
     chance = random.Random(f"{chosen.name}-{seed}")
-    run, world = chosen.run, World(SimDisk())
+    run, world = chosen.run, World(SimDisk(), table_layout=chosen.table_layout)
     for depth in range(1, crashes + 1):
         found = moments(world, run)
         moment = found[chance.randrange(len(found))]

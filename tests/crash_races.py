@@ -185,10 +185,12 @@ def plain(store: Store) -> Store:
     return store
 
 
-def races(chosen: Act, rival: Callable[[World], None], disk: Callable[[], Disk] = SimDisk) -> Iterator[World]:
+def races(
+    chosen: Act, rival: Callable[[World], None], disk: Callable[[], Disk] = SimDisk, table_layout: str = "parquet"
+) -> Iterator[World]:
     """The worlds after each interruption of the act by the rival."""
     for call in itertools.count(1):
-        world = World(disk())
+        world = World(disk(), table_layout=table_layout)
         chosen.before(world)
         store = FaultyStore(world.store())
         world.wrap = lambda _, store=store: store  # type: ignore[misc]
@@ -243,11 +245,11 @@ def survivor_replays(world: World, _: Program) -> None:
 SURVIVORS = [survivor_recovers, survivor_gets_a_late_notice, survivor_commits, survivor_expires, survivor_replays]
 
 
-def survivals(act: Callable[[World, Program], None]) -> Iterator[Moment]:
+def survivals(act: Callable[[World, Program], None], table_layout: str = "parquet") -> Iterator[Moment]:
     """What is left when `w` died at each system call of its first epoch, `v` acted, and meanwhile the power went."""
     seen = set()
     for call in itertools.count(1):
-        world = World(SimDisk())
+        world = World(SimDisk(), table_layout=table_layout)
         survivor = world.open("v")
         for epoch in range(4):
             survivor.commit(epoch)

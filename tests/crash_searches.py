@@ -19,7 +19,7 @@ import pytest
 import crash_races
 from crash import Explorer, Moment, judge
 from crash_races import ACTS, BOTH, NOT_EXPIRED, Act
-from crash_scenarios import SCENARIOS, expire, setting
+from crash_scenarios import ALL_SCENARIOS, SCENARIOS, expire, setting
 from txsink import log
 from txsink.errors import InternalError, TxsinkError
 from txsink.store import local
@@ -35,28 +35,30 @@ CRASH_STATES_MAX = 4_000
 @cache
 def crashes(*names: str, quota: int = 0) -> Search:
     """Crashes in scenarios, and in their recoveries up to `quota` states."""
-    return lambda: [Explorer(SCENARIOS[name], quota=quota).explore() for name in names]
+    return lambda: [Explorer(ALL_SCENARIOS[name], quota=quota).explore() for name in names]
 
 
-def race(act: Act, rival: Callable[[World], None], disk: Callable[[], Disk] = SimDisk) -> Search:
+def race(
+    act: Act, rival: Callable[[World], None], disk: Callable[[], Disk] = SimDisk, table_layout: str = "parquet"
+) -> Search:
     """An act that a rival interrupts."""
 
     def search() -> None:
         with setting(BOTH):
-            for world in crash_races.races(act, rival, disk):
+            for world in crash_races.races(act, rival, disk, table_layout):
                 judge(BOTH, Moment(world.disk.after_kill(), world.truth), 1, is_thorough=False)
 
     return search
 
 
 @cache
-def survival(act: Callable[[World, Program], None], hint_every: int = 3) -> Search:
+def survival(act: Callable[[World, Program], None], hint_every: int = 3, table_layout: str = "parquet") -> Search:
     """Somebody dies, somebody else goes on, and the power goes."""
 
     def search() -> None:
         with setting(NOT_EXPIRED), pytest.MonkeyPatch.context() as patch:
             patch.setattr(log, "HINT_EVERY", hint_every)
-            for moment in crash_races.survivals(act):
+            for moment in crash_races.survivals(act, table_layout):
                 judge(NOT_EXPIRED, moment, 1, is_thorough=False)
 
     return search

@@ -55,14 +55,14 @@ def report(
     part: str,
     store: str,
     faults: Mapping[str, tuple[int, int]],
+    counts: Mapping[str, int],
     *,
     failures: int = 0,
     skipped: Mapping[str, str] | None = None,
     seconds: float = 0.0,
-    **counts: int,
 ) -> None:
     """Tell the runner what was done. A run of pytest shows it with `-s`."""
-    said = Report(part, store, dict(faults), counts, failures, dict(skipped or {}), round(seconds, 1))
+    said = Report(part, store, dict(faults), dict(counts), failures, dict(skipped or {}), round(seconds, 1))
     print(f"\nFAULTS {json.dumps(said._asdict(), separators=(',', ':'))}", flush=True)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from txsink.entry import (
     GENESIS,
     Abort,
@@ -17,6 +19,7 @@ from txsink.entry import (
     Claim,
     Column,
     Commit,
+    Convert,
     Create,
     DataFile,
     Maintenance,
@@ -87,6 +90,25 @@ CHAIN: list[tuple[str, Callable[..., AnyEntry], dict[str, Any]]] = [
     ("abort", Abort, {**NIGHTLY, "run": "52c0", "generation": 2, "epoch": 2**63 - 1, "prepared": 5}),
     ("maintenance", Maintenance, {"action": "cleaned", "cleaned": (5,), "boundary": None}),
     ("maintenance-boundary", Maintenance, {"action": "expire", "cleaned": (), "boundary": 4}),
+    ("convert", Convert, {"layout": "delta", "delta": 3}),
+    (
+        "prepare-delta",
+        Prepare,
+        {
+            **NIGHTLY,
+            "run": "52c0",
+            "generation": 2,
+            "epoch": 8,
+            "claims": False,
+            "mode": "append",
+            "files": (msgspec.structs.replace(FILES[0], stats='{"numRecords":10000}'),),
+            "removes": (),
+            "columns": (),
+            "metadata": {},
+            "base": 3,
+        },
+    ),
+    ("commit-delta", Commit, {**NIGHTLY, "run": "52c0", "generation": 2, "epoch": 8, "prepared": 10, "delta": 4}),
 ]
 
 

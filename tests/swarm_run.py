@@ -70,10 +70,9 @@ def tell(done: Tally, began: float) -> None:
         "swarm",
         "memory",
         {fault: (done.planned[fault], done.delivered[fault]) for fault in sorted(done.planned)},
+        {"seeds": done.seeds, "store calls": done.calls},
         failures=len(done.failures),
         seconds=time.monotonic() - began,
-        seeds=done.seeds,
-        store_calls=done.calls,
     )
 
 

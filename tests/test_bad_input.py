@@ -308,7 +308,7 @@ WRONG_OPTIONS: dict[str, list[Any]] = {
     "storage_options": [5, "x", [1], {"a": 1}],
     "run": [5, "", "a\x00", "x" * 300, "\ud800"],
     "recover": ["no", 0, None],
-    "layout": ["parqet", 5, None],
+    "layout": ["parqet", 5],
     "compression": ["zst", 5, None, "brotli"],
     "compression_level": ["high", 99, 1.5],
     "target_file_bytes": [0, -1, "big", None, 1.5],

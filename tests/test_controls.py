@@ -41,7 +41,8 @@ from crash_searches import (
     with_a_sleeper,
     zombie_publishes,
 )
-from txsink import log, parquet, recovery, transaction, writer
+from txsink import delta, log, parquet, recovery, transaction, writer
+from txsink.publish import delta as publish_delta
 from txsink.publish import multipart, rename
 from txsink.store import local
 from txsink.testing.crash_book import Violation
@@ -153,6 +154,7 @@ VARIANTS: dict[str, Variant] = {
     "replay unchecked": Variant(
         [
             (transaction.is_committed, [("last is None or epoch > last", "True")]),
+            (log.Log.append, [("self._require_fit(entry)", "pass")]),  # which would refuse the entry
         ],
         crashes("write_once_and_replay"),
         "I4",
@@ -312,11 +314,80 @@ VARIANTS: dict[str, Variant] = {
         race(EXPIRE, sleeper_commits),
         "I1|I3|I7",
     ),
+    "commits read durable before the next one gets its name": variant(
+        delta.DeltaLog.commit,
+        "    self.settle()\n",
+        "    pass\n",
+        survival(crash_races.survivor_commits, table_layout="delta"),
+        "I13|I1|I6",
+    ),
+    "publish made impossible before the abort entry": variant(
+        transaction.abort,
+        "if not publisher.forbid(log.prepare_entry(pending.prepared)):",
+        "if False:",
+        race(RESTORE, zombie_publishes, table_layout="delta"),
+        "I1",
+    ),
+    "mark durable before the first file": variant(
+        writer.Sink.about_to_stage,
+        "leave_mark(",
+        "print(",
+        crashes("delta_append_one_epoch"),
+        "I9",
+    ),
+    "files durably gone before the marks that lead to them": variant(
+        publish_delta.DeltaPublisher.drop,
+        "    self.store.settle(files)\n",
+        "",
+        crashes("delta_sweep_what_a_dead_run_left"),
+        "I9",
+    ),
+    "files durably gone before the `cleaned` entry": variant(
+        publish_delta.DeltaPublisher.withdraw,
+        "self.store.settle(paths)",
+        "pass",
+        crashes("delta_recover_commits_some_and_aborts_others"),
+        "I9",
+    ),
+    "aborts that share one record": variant(  # an abort of a later epoch takes earlier ones along
+        publish_delta.DeltaPublisher._poison,
+        "_app_id(prepare) if is_next else _abort_id(prepare)",
+        "_app_id(prepare)",
+        crashes("delta_abort_an_overwrite"),
+        "I1|I14",
+    ),
+    "a retired run's files without a mark": variant(
+        publish_delta.DeltaPublisher.remain,
+        "leave_mark(",
+        "print(",
+        race(ACTS["commit"], crash_races.takes_over, table_layout="delta"),
+        "I9",
+    ),
 }
 
 
 # Comments whose swap is caught by a test of its own module.
 ELSEWHERE = {
+    "the commit we build on looked at again before ours gets its name": (
+        "test_delta_cleanup.py",
+        "test_a_table_made_anew_under_the_path_takes_nothing_of_an_open_writer",
+    ),
+    "the last checkpoint looked at before ours counts": (
+        "test_delta_cleanup.py",
+        "test_a_commit_into_a_slot_that_was_cleaned_up_is_made_again",
+    ),
+    "commits read before the one we started from is looked at once more": (
+        "test_delta_cleanup.py",
+        "test_a_dead_commit_of_another_sleeper_is_not_believed",
+    ),
+    "checkpoint durable before the pointer to it": (
+        "test_delta_upkeep.py",
+        "test_a_power_cut_never_leaves_a_pointer_to_a_torn_checkpoint",
+    ),
+    "mark durable before a worker's first file": (
+        "test_stager.py",
+        "test_a_worker_that_dies_anywhere_leaves_a_mark_that_leads_to_its_files",
+    ),
     "attempt durable before the first row is staged": (
         "test_two_phase.py",
         "test_at_most_once_never_writes_an_epoch_that_was_begun_before",
@@ -327,7 +398,7 @@ ELSEWHERE = {
     ),
     "converted before staged files go": (
         "test_convert.py",
-        "test_a_conversion_at_any_store_call_of_a_writer_takes_its_epoch_along_or_refuses_it",
+        "test_a_conversion_that_dies_just_before_an_epoch_is_prepared_takes_none_of_its_files",
     ),
     "closed to writers before a file goes": (
         "test_convert.py",

@@ -197,6 +197,38 @@ def test_a_conversion_at_any_store_call_of_a_writer_takes_its_epoch_along_or_ref
     assert outcomes["aborted"] > 5
 
 
+def test_a_conversion_that_dies_just_before_an_epoch_is_prepared_takes_none_of_its_files(tmp_path: Path) -> None:
+    template = made(tmp_path / "0")
+
+    def write(path: str, store: FaultyStore) -> str:
+        with open_sink(store, stamps(), path, "slow", {}) as sink:
+            txn = sink.begin(0)
+            txn.write(data(400))
+            with suppress(ConflictError):
+                txn.commit()
+        return txn.outcome
+
+    dry = FaultyStore(LocalStore())
+    write(copied(template, tmp_path / "dry"), dry)
+    puts = [at for at, (verb, where) in enumerate(dry.trace, 1) if verb == "put_if_absent" and "/log/" in where]
+    outcomes = Counter[str]()
+    for call in itertools.count(1):
+        path = copied(template, tmp_path / str(call))
+        dying = FaultyStore(LocalStore(), [crash_before(call)])
+
+        def conversion(path: str = path, dying: Store = dying) -> None:
+            with suppress(Crash):
+                run(path, "delta", dying)
+
+        outcome = write(path, FaultyStore(LocalStore(), [delay(puts[1], conversion)]))  # after the claim: prepare
+        outcomes[outcome] += 1
+        run(path, "delta")
+        assert seen(path) == ROWS + Counter({400: 1} if outcome == "committed" else {})
+        if not dying.delivered:
+            break
+    assert min(outcomes["committed"], outcomes["aborted"]) > 1
+
+
 def test_no_power_cut_in_a_conversion_shows_a_directory_reader_what_was_replaced() -> None:
     world = World(SimDisk(), table_layout="delta")
     writer = world.open()

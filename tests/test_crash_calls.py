@@ -1,35 +1,37 @@
-"""Faults at every call of the store: the process dies, the answer is lost, the store is unavailable (I1-I14).
+"""Faults at every call of the store: an answer is lost, the store is unavailable, the program tries again (I1-I14).
 
-After each of them the program goes on as a reasonable one does (`crash_world.Program`), a new process recovers, and
-the checker of the power cuts judges. What other runs may do in between stands in `test_crash_races.py`.
+It goes on as a reasonable one does (`crash_world.Program`), a new process recovers, and the checker of the power cuts
+judges. Programs that die or give up, and their recoveries, stand in `test_enumeration.py`; what other runs may do in
+between in `test_crash_races.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import TypeAlias
 
 import pytest
 
 from crash import Moment, judge
-from crash_scenarios import SCENARIOS, Scenario, setting
-from txsink.errors import CorruptError, OutcomeUnknownError, TxsinkError, UnavailableError
+from crash_scenarios import ALL_SCENARIOS, SCENARIOS, Scenario, setting
+from txsink.errors import CorruptError, OutcomeUnknownError, UnavailableError
 from txsink.store import Store
 from txsink.testing.crash_book import STAGING, Book, book_of
 from txsink.testing.crash_world import Disk, Program, World
-from txsink.testing.faults import Fault, FaultyStore, crash_after, crash_before, fail_before, lose_answer, lose_request
+from txsink.testing.faults import Fault, FaultyStore, fail_before, lose_answer, lose_request
 from txsink.testing.objects import Objects
-from txsink.testing.simdisk import Crash, SimDisk
+from txsink.testing.simdisk import SimDisk
 
 READS = {"resolve", "read", "tail", "list", "same_place", "uploads", "parts"}
 NewDisk: TypeAlias = Callable[[], Disk]
 DISKS: list[NewDisk] = [SimDisk, Objects]
 
 
-def faulty_world(*plan: Fault, disk: NewDisk = SimDisk) -> tuple[World, list[FaultyStore]]:
+def faulty_world(
+    *plan: Fault, disk: NewDisk = SimDisk, table_layout: str = "parquet"
+) -> tuple[World, list[FaultyStore]]:
     """A world whose processes share one count of store calls."""
-    world = World(disk())
+    world = World(disk(), table_layout=table_layout)
     made: list[FaultyStore] = []
 
     def wrap(store: Store) -> Store:
@@ -44,7 +46,7 @@ def faulty_world(*plan: Fault, disk: NewDisk = SimDisk) -> tuple[World, list[Fau
 
 def calls_of(chosen: Scenario, disk: NewDisk) -> list[str]:
     """The verbs that the scenario calls, in order."""
-    world, made = faulty_world(disk=disk)
+    world, made = faulty_world(disk=disk, table_layout=chosen.table_layout)
     chosen.run(world)
     return [verb for verb, _ in made[0].trace]
 
@@ -61,21 +63,6 @@ def book(world: World) -> Book:
     return book_of(world.disk.files(), world.truth)
 
 
-@pytest.mark.parametrize("disk", DISKS)
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_a_crash_before_or_after_any_store_call_breaks_no_promise(name: str, disk: NewDisk) -> None:
-    chosen = SCENARIOS[name]
-    with setting(chosen):
-        for call, verb in enumerate(calls_of(chosen, disk), 1):
-            # After a read is before the next call.
-            for fault in (crash_before(call), *([] if verb in READS else [crash_after(call)])):
-                world, made = faulty_world(fault, disk=disk)
-                with suppress(Crash):
-                    chosen.run(world)
-                made[0].check_delivered()
-                check(chosen, world, is_thorough=call % 10 == 0)
-
-
 def faults_at(call: int, verb: str) -> Iterator[Fault]:
     yield fail_before(call)
     if verb not in READS:
@@ -86,38 +73,22 @@ def faults_at(call: int, verb: str) -> Iterator[Fault]:
 
 
 @pytest.mark.parametrize("disk", DISKS)
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", ALL_SCENARIOS)
 def test_a_program_that_tries_again_after_a_fault_gets_every_epoch_in_once(name: str, disk: NewDisk) -> None:
     """F22, I11, I14: an error or a lost answer at any store call; then the program goes on to its end."""
-    chosen = SCENARIOS[name]
+    chosen = ALL_SCENARIOS[name]
     with setting(chosen):
-        expected = World(disk())
+        expected = World(disk(), table_layout=chosen.table_layout)
         chosen.run(expected)
         wanted = {told for told in expected.truth.told if told.what == "committed"}
         for call, verb in enumerate(calls_of(chosen, disk), 1):
             for fault in faults_at(call, verb):
-                world, made = faulty_world(fault, disk=disk)
+                world, made = faulty_world(fault, disk=disk, table_layout=chosen.table_layout)
                 chosen.run(world)
                 made[0].check_delivered()
                 check(chosen, world, is_thorough=call % 10 == 0)
                 assert wanted <= world.truth.told
                 assert len(set(committed(world))) >= len({(told.writer, told.epoch) for told in wanted})
-
-
-@pytest.mark.parametrize("disk", DISKS)
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_a_program_that_gives_up_after_a_fault_leaves_what_recovery_can_finish(name: str, disk: NewDisk) -> None:
-    """I11: whatever the error says, nothing was deleted that the log names; the next process finds out."""
-    chosen = SCENARIOS[name]
-    with setting(chosen), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("txsink.testing.crash_world.TRIES", 1)
-        for call, verb in enumerate(calls_of(chosen, disk), 1):
-            for fault in faults_at(call, verb):
-                world, made = faulty_world(fault, disk=disk)
-                with suppress(TxsinkError):
-                    chosen.run(world)
-                made[0].check_delivered()
-                check(chosen, world)
 
 
 def prepared(*plan: Fault) -> tuple[World, Program, FaultyStore]:

@@ -21,6 +21,19 @@ def test_the_programs_of_the_readme_run_in_their_order(tmp_path: Path) -> None:
         exec(compile(program, "README.md", "exec"), {"__name__": "readme"})
 
 
+def test_the_programs_of_the_guide_to_delta_run(tmp_path: Path) -> None:
+    for block in BLOCK.findall((ROOT / "docs/delta.md").read_text()):
+        exec(compile(block.replace("/tmp/shop", str(tmp_path)), "delta.md", "exec"), {"__name__": "guide"})
+
+
+def test_the_programs_of_the_testing_guide_run_in_their_order() -> None:
+    blocks = BLOCK.findall((ROOT / "docs" / "testing.md").read_text())
+    assert len(blocks) >= 3
+    names: dict[str, object] = {"__name__": "guide"}
+    for block in blocks:
+        exec(compile(block, "testing.md", "exec"), names)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     broken = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]

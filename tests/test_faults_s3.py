@@ -17,6 +17,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, partial
@@ -41,6 +42,7 @@ from s3_proxy import (
     tear_answer,
 )
 from s3_servers import ACCESS_KEY, REGION, SECRET_KEY, Server, client, started
+from tally import Tally
 from test_table_s3 import Lake, bucket_of, prepare, put
 from txsink.cli import main
 from txsink.errors import CorruptError, InvalidRequestError, OutcomeUnknownError, TxsinkError, UnavailableError
@@ -74,6 +76,7 @@ class Ground(Lake):
     def __init__(self, server: Server, bucket: str = "") -> None:
         bucket = bucket or bucket_of(server.endpoint, server.make_bucket)
         super().__init__(server, f"/{bucket}/faults {next(COUNT)}/täble")
+        self.first = ROWS[0]  # what is left of epoch 0 in the end
 
     def quiet(self) -> txsink.Sink:
         """A new run, over the store that nobody breaks."""
@@ -106,7 +109,7 @@ class Ground(Lake):
 
     def check(self) -> None:
         """Every row once, nothing left."""
-        assert self.rows() == self.seen() == [1, 2, 3, 4, 5]
+        assert self.rows() == self.seen() == [*self.first, 3, 4, 5]
         assert self.uploads() == []
         assert [one.kind for one in self.table().history()].count("commit") == 3
 
@@ -166,6 +169,10 @@ class Case:
         assert self.txn is not None
         self.txn.commit()
 
+    def abort(self) -> None:
+        assert self.txn is not None
+        self.txn.abort()
+
     # What is there before the step.
 
     def begun(self) -> None:
@@ -178,6 +185,14 @@ class Case:
 
     def prepared(self) -> None:
         self.staged()
+        self.prepare()
+
+    def replacing(self) -> None:
+        """An overwrite is prepared whose publish deletes the two files of epoch 0."""
+        self.ground.begin().close()
+        self.ground.first = []
+        self.txn = self.open().begin(1, mode="overwrite")
+        self.txn.add(self.txn.stager().stage({"id": ROWS[1]}))
         self.prepare()
 
     def left(self) -> None:
@@ -201,6 +216,8 @@ STEPS = {
     "stage": Step(Case.begun, Case.stage, (0, [])),
     "prepare": Step(Case.staged, Case.prepare, (0, [1])),
     "publish and commit": Step(Case.prepared, Case.commit, (1, [])),
+    "publish an overwrite": Step(Case.replacing, Case.commit, (1, [])),
+    "abort": Step(Case.prepared, Case.abort, (0, [])),
     "open and claim": Step(Case.left, Case.open, (0, [])),
     "recover": Step(Case.waiting, Case.open, (1, [])),
 }
@@ -263,7 +280,8 @@ def run_all(
     faults, options = (ONCE, PATIENT) if is_once else (FOR_EVER, IMPATIENT)
     methods = methods_of(kind_of_case(server, proxy, PATIENT), steps[name])
     plan = [(call, kind) for call, method in enumerate(methods, 1) for kind in faults if not skipped(method, kind)]
-    delivered = failed = 0
+    tally = Tally(f"requests of: {name}", server.name, planned=Counter(kind for _, kind in plan))
+    failed = 0
     for call, kind in plan:
         try:
             slower = [{**options, "deadline_seconds": options["deadline_seconds"] * times} for times in (1, 4, 16)]
@@ -273,9 +291,10 @@ def run_all(
             told = [f"{one.operation} {one.path[-30:]} {one.fault} {one.statuses}" for one in proxy.requests]
             error.args = (f"{kind}, at request {call} of {name!r}: {error}", *told)
             raise
-        delivered += 1
-    assert delivered == len(plan) >= len(methods) > 0
-    return failed, f"\n{server.name}, {name}: {delivered} of {len(plan)} faults delivered, {failed} calls failed"
+        tally.delivered[kind] += 1
+    assert tally.planned == tally.delivered
+    assert len(plan) >= len(methods) > 0
+    return failed, f"\n{tally.line()}\n{server.name}, {name}: {len(plan)} faults, {failed} calls failed"
 
 
 def methods_of(case: Case, step: Step) -> list[str]:
@@ -288,14 +307,14 @@ def methods_of(case: Case, step: Step) -> list[str]:
 
 def break_one(cases: Iterator[Case], step: Step, fault: Fault, kind: str) -> bool:
     """Whether the call failed; in the first case whose deadline lets the fault have its turn."""
-    is_ready = False
+    error: TxsinkError | None = None
     for case in cases:
         ground, proxy = case.ground, case.proxy
         proxy.plan()
-        with suppress(UnavailableError):  # as short a deadline passes by itself on a busy machine
+        try:
             step.ready(case)
-            is_ready = True
-        if not is_ready:
+        except UnavailableError as slow:  # a busy machine: even this passes the shortest deadline
+            error = slow
             continue
         before = ground.epochs()
         proxy.plan(fault)
@@ -306,7 +325,8 @@ def break_one(cases: Iterator[Case], step: Step, fault: Fault, kind: str) -> boo
             error = raised
         if error is None or proxy.delivered:
             break
-    assert is_ready, "the machine is too slow for any of the deadlines"
+    else:
+        raise AssertionError(f"no deadline was long enough: {error}")
     proxy.check_delivered()
     # What the call said is so.
     found = ground.epochs()
@@ -319,7 +339,7 @@ def break_one(cases: Iterator[Case], step: Step, fault: Fault, kind: str) -> boo
     if kind != "very late":
         proxy.release()
         proxy.plan()
-    if isinstance(error, UnavailableError) and step.act in {Case.prepare, Case.commit}:
+    if isinstance(error, UnavailableError) and step.act in {Case.prepare, Case.commit, Case.abort}:
         # As it advises; on a slow machine a deadline as short as this may pass again.
         for _ in range(9):
             with suppress(UnavailableError):

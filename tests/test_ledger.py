@@ -25,7 +25,7 @@ def counted(planned: int, delivered: int, failures: int = 0, skipped: dict[str, 
 
 
 def test_a_report_is_one_line_that_is_read_back(capsys: pytest.CaptureFixture[str]) -> None:
-    report("swarm", "memory", {CRASH: (3, 3)}, seeds=5, skipped={"power cut": "no disk"}, seconds=1.26)
+    report("swarm", "memory", {CRASH: (3, 3)}, {"seeds": 5}, skipped={"power cut": "no disk"}, seconds=1.26)
     lines = capsys.readouterr().out.splitlines()
     assert [parsed(line) for line in lines if "FAULTS" in line] == [
         Report("swarm", "memory", {CRASH: (3, 3)}, {"seeds": 5}, 0, {"power cut": "no disk"}, 1.3)

@@ -169,7 +169,7 @@ def test_a_commit_that_raises_half_way_or_after_it_landed_keeps_every_row_once(
 def test_a_query_stopped_in_the_middle_of_a_publish_goes_on_where_it_was(
     spark: SparkSession, tmp_path: Path, door: str
 ) -> None:
-    """S31."""
+    """S26, S31."""
     here, go = str(tmp_path / "here"), str(tmp_path / "go")
 
     def around(act: Callable[[], Any]) -> None:
@@ -197,7 +197,7 @@ def test_a_query_stopped_in_the_middle_of_a_publish_goes_on_where_it_was(
     stopping.join(WAIT_SECONDS)
     assert not stopping.is_alive()
     stream.more(12)
-    stream.start("checkpoint/").awaitTermination()  # S26: the same checkpoint, spelled with a slash
+    stream.start("checkpoint/").awaitTermination()  # the same checkpoint, spelled with a slash
     assert ids(spark, stream.table) == list(range(24))
     (writer,) = txsink.open_table(str(stream.table)).writers()
     txsink.open_writer(str(stream.table), writer).close()

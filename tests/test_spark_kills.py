@@ -2,8 +2,8 @@
 
 Promises: a kill that was planned and did not happen fails the test; skipped, with the reason, where Java or pyspark is
 missing.
-Relies on: `spark_killed`, the driver; `spark_kill_points`, which says where.
-Does not promise: kills inside Spark's own Parquet writer, but for those of the executor it runs in.
+Relies on: `spark_killed` and `spark_writer_killed`, the drivers; `spark_kill_points`, which says where.
+Does not promise: other stores.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from spark_processes import ROOT, Ended
 
 if reason := spark_processes.missing():
     pytest.skip(reason, allow_module_level=True)
+
+import spark_writer_killed
 
 # Each ends one life of a driver. The number is the call, counted in the process that makes it.
 DRIVER_KILLS = (
@@ -110,3 +112,63 @@ def test_executors_killed_twenty_times_write_every_row_once(tmp_path: Path, caps
     assert count == 20
     assert f"dead {count}" in ended.output, "Spark has not seen as many executors die"
     check(tmp_path, ended, expected)
+
+
+# -- in Spark's own writer ------------------------------------------------------------------------------------
+
+
+def write_killed(master: str, directory: Path, epochs: int, point: str) -> Ended:
+    """One life of a driver that writes epochs; none but those that are not committed are written."""
+    given = {"TXSINK_KILLS": str(directory / "kills"), "SPARK_HOME": str(directory / "spark")}
+    env = spark_processes.environment(ROOT / "tests" / "spark_site", **given)
+    script = str(ROOT / "tests" / "spark_writer_killed.py")
+    return spark_processes.run([sys.executable, script, master, str(directory), str(epochs), point], directory, env)
+
+
+def check_epochs(directory: Path, ended: Ended) -> None:
+    """I1, I9: every row of the epochs that were written, once; what the killed ones left is swept."""
+    assert ended.code == 0, ended.errors
+    epochs, *by_spark = json.loads(ended.output.splitlines()[-1])
+    rows = epochs * spark_writer_killed.ROWS
+    assert by_spark == [rows, rows, rows - 1]
+    table = directory / "table"
+    found = duckdb.sql(
+        "select count(*), count(distinct id), max(id) from read_parquet(?)", params=[f"{table}/*.parquet"]
+    )
+    assert list(found.fetchall()[0]) == by_spark
+    txsink.open_writer(str(table), "w").close()
+    assert names(staging(table)) == []
+    assert txsink.open_table(str(table)).verify(deep=True) == []
+
+
+@pytest.fixture
+def killing(tmp_path: Path) -> Path:
+    (tmp_path / "kills").mkdir()
+    spark_processes.home(tmp_path)
+    return tmp_path
+
+
+def test_an_executor_killed_while_it_writes_a_file_writes_every_row_once(killing: Path) -> None:
+    """S11, S27: the file that the Parquet writer had begun is nobody's."""
+    ended = write_killed("local-cluster[2,1,1024]", killing, 1, "executor/writing")
+    assert names(killing / "kills") == ["executor-writing"]
+    check_epochs(killing, ended)
+
+
+def test_a_driver_killed_while_it_writes_a_file_writes_every_row_once(killing: Path) -> None:
+    """S5, S11: the file and the directories of Spark's committer are swept by the next run."""
+    ended = write_killed("local[2]", killing, 1, "driver/writing")
+    assert ended.code == -signal.SIGKILL, ended.errors
+    assert names(killing / "kills") == ["driver-writing"]
+    assert [name for name in names(staging(killing / "table")) if name.endswith(".parquet")], "no file was begun"
+    check_epochs(killing, write_killed("local[2]", killing, 1, ""))
+
+
+def test_an_executor_killed_between_the_commit_of_its_task_and_the_report_writes_every_row_once(killing: Path) -> None:
+    """S27: the task is run again, and what its first attempt has committed is replaced, not doubled."""
+    ended = write_killed("local-cluster[2,1,1024]", killing, 12, "executor/committed")
+    assert ended.code == 0, ended.errors
+    again = [name for name in names(killing / "kills") if name.startswith("again-")]
+    assert again, f"no kill came before its report: {names(killing / 'kills')}"
+    assert again[0].replace("again", "killed") in names(killing / "kills")
+    check_epochs(killing, ended)

@@ -22,13 +22,14 @@ import pytest
 
 import txsink
 from hdfs_cluster import Cluster
-from s3_proxy import Proxy, Request, proxied, refuse
+from s3_proxy import Proxy, Request, lose_answer, proxied, refuse
 from s3_servers import Server, parameters
 from spark_session import missing, told
-from txsink.errors import InvalidRequestError
+from txsink.errors import InvalidRequestError, OutcomeUnknownError
 from txsink.stage import StagedFile
 from txsink.stager import Stager
 from txsink.store import StorageOptions
+from txsink.store.hdfs import HdfsStore
 
 if reason := missing():
     pytest.skip(reason, allow_module_level=True)
@@ -128,8 +129,8 @@ def hdfs(spark: SparkSession, hdfs_cluster: Cluster, tmp_path: Path) -> Site:
 class Stream:
     """A stream of files of ten rows, a batch each, through one of the doors."""
 
-    def __init__(self, site: Site, directory: Path, door: str, batches: int = 3) -> None:
-        self.site, self.door = site, door
+    def __init__(self, site: Site, directory: Path, door: str, batches: int = 3, tasks: int = 1) -> None:
+        self.site, self.door, self.tasks = site, door, tasks
         self.source, self.checkpoint = directory / "source", directory / "checkpoint"
         self.source.mkdir()
         for number in range(batches):
@@ -139,6 +140,7 @@ class Stream:
     def run(self) -> None:
         site = self.site
         df = site.spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).parquet(str(self.source))
+        df = df.repartition(self.tasks) if self.tasks > 1 else df
         writer = df.writeStream.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True)
         if self.door == "each_batch":
             each = pyspark_txsink.each_batch(site.uri, layout="parquet", storage_options=site.options)
@@ -185,7 +187,7 @@ def is_publish(request: Request) -> bool:
 def test_a_stream_on_s3_writes_each_batch_once_whatever_call_of_its_commits_was_refused(
     lake: Site, proxy: Proxy, tmp_path: Path, door: str
 ) -> None:
-    """S22, S23, S28, S32: refused before the prepare entry, then after it; Spark aborts, and starts again."""
+    """S13, S22, S23, S28, S32: refused before the prepare entry, then after it; Spark aborts, and starts again."""
     stream = Stream(lake, tmp_path, door)
     proxy.plan(refuse(5, is_entry, times=0))  # create, claim, and batch 0: prepare, commit
     stream.fail()
@@ -206,7 +208,7 @@ def test_a_stream_on_s3_writes_each_batch_once_whatever_call_of_its_commits_was_
 def test_a_stream_on_hdfs_writes_each_batch_once_wherever_a_commit_ran_out_of_names(
     hdfs: Site, hdfs_cluster: Cluster, tmp_path: Path, door: str
 ) -> None:
-    """S22, S23, S28, S32: one name more each time, as long as it fails."""
+    """S13, S22, S23, S28, S32: one name more each time, as long as it fails."""
     stream = Stream(hdfs, tmp_path, door)
     txsink.open_writer(hdfs.uri, "nobody").close()
     root = hdfs.table().path
@@ -219,6 +221,67 @@ def test_a_stream_on_hdfs_writes_each_batch_once_wherever_a_commit_ran_out_of_na
             break
     hdfs_cluster.set_quota(root, NO_LIMIT, NO_LIMIT)
     assert set(has_pending[1:]) == {False, True}, "no commit failed before its prepare entry, or none after it"
+    stream.finish()
+
+
+@DOORS
+@pytest.mark.parametrize("server", parameters("ministack", "minio", "versitygw"), indirect=True)
+def test_a_stream_on_s3_writes_each_batch_once_when_answers_are_lost_and_a_publish_stops_half_way(
+    lake: Site, proxy: Proxy, tmp_path: Path, door: str
+) -> None:
+    """S21, S30: of the prepare of batch 0, then of its commit; and its publish stops at the third file of four."""
+    stream = Stream(lake, tmp_path, door, tasks=4)
+    proxy.plan(lose_answer(3, is_entry), refuse(3, is_publish, times=0))  # behind create and claim
+    stream.fail()
+    proxy.check_delivered()
+    assert [one.epoch for one in lake.table().pending()] == [0]
+    assert len(lake.left()) == 2
+    proxy.plan(lose_answer(1, is_entry), lose_answer(2, is_entry))
+    stream.finish()
+    proxy.check_delivered()
+
+
+@DOORS
+def test_a_stream_on_hdfs_finishes_a_publish_that_stopped_half_way(
+    hdfs: Site, hdfs_cluster: Cluster, tmp_path: Path, door: str
+) -> None:
+    """S30: one name more each time, until some of four files have theirs."""
+    stream = Stream(hdfs, tmp_path, door, tasks=4)
+    txsink.open_writer(hdfs.uri, "nobody").close()
+    root = hdfs.table().path
+    published = [0]
+    for more in range(1, ATTEMPTS_MAX):
+        hdfs_cluster.set_quota(root, names_below(hdfs) + more, NO_LIMIT)
+        stream.fail()
+        published.append(len([one for one in hdfs.table().log.store.list(root) if one.endswith(".parquet")]))
+        if published[-1]:
+            break
+    hdfs_cluster.set_quota(root, NO_LIMIT, NO_LIMIT)
+    assert 0 < published[-1] < 4, published
+    assert [one.epoch for one in hdfs.table().pending()] == [0]
+    stream.finish()
+
+
+def test_a_stream_on_hdfs_that_lost_the_answer_of_a_commit_writes_it_once(
+    hdfs: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S21."""
+    stream = Stream(hdfs, tmp_path, "each_batch")
+    append = HdfsStore.put_if_absent
+    lost: list[str] = []
+
+    def put_if_absent(self: HdfsStore, path: str, data: bytes, token: str) -> Any:
+        done = append(self, path, data, token)
+        if b'"kind":"commit"' in data and len(lost) < 2:
+            lost.append(path)
+            raise OutcomeUnknownError("append", "planned: the answer was lost", "Recover")
+        return done
+
+    monkeypatch.setattr(HdfsStore, "put_if_absent", put_if_absent)
+    for _ in range(2):
+        with pytest.raises(Exception, match="planned"):
+            stream.run()
+    assert len(lost) == 2
     stream.finish()
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import pickle
+from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,9 +17,15 @@ from place import Place, rows
 from seen import names, rows_of, staging
 from txsink.decision import Action
 from txsink.errors import InvalidRequestError
+from txsink.place import place_in_table
 from txsink.sink import open_writer
 from txsink.stage import StagedFile
 from txsink.stager import Stager
+from txsink.store import StorageOptions
+from txsink.testing.crash_book import ROOT as CRASH_ROOT
+from txsink.testing.crash_world import World
+from txsink.testing.faults import FaultyStore, crash_after
+from txsink.testing.simdisk import Crash, SimDisk
 
 
 def stage_there(stager: Stager, answer: Connection, ids: list[int]) -> None:
@@ -223,3 +231,29 @@ def test_a_part_of_many_files_counts_once(place: Place) -> None:
         txn.add(records)
         txn.commit()
     assert rows_of(place.path) == [1, 2, 3]
+
+
+def test_a_worker_that_dies_anywhere_leaves_a_mark_that_leads_to_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I9: of a Delta table, whose files lie under their final names; also after a power cut."""
+    found = set()
+    sink = World(SimDisk(), table_layout="delta").sink()
+    for call in itertools.count(1):
+        world = World(SimDisk(), table_layout="delta")
+        store = FaultyStore(world.store(), [crash_after(call)])
+        monkeypatch.setattr("txsink.stager.open_store", lambda uri, options, store=store: store)
+        place = place_in_table(CRASH_ROOT, "w", "cafe")
+        stager = Stager(
+            uri=CRASH_ROOT, storage_options=StorageOptions(), directory=place.directory, id_prefix=place.id_prefix,
+            mark=place.mark, is_in_place=True, writer="w", run="cafe", epoch=1, partition_columns=(), columns=(),
+            merge_schema=False, options=sink.settings.stage, new_id=lambda: "abcdef",
+        )  # fmt: skip
+        with suppress(Crash):
+            stager.stage(rows(1))
+        for disk in (world.disk, *(cast("SimDisk", world.disk).after_power_cut(choice) for choice in ("lost", "kept"))):
+            files = disk.files()
+            data = [path for path in files if path.endswith(".parquet")]
+            assert not data or place.mark in files
+            found.add((bool(data), place.mark in files))
+        if not store.delivered:
+            break
+    assert found == {(False, True), (True, True)}

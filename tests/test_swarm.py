@@ -24,7 +24,7 @@ from txsink.testing import swarm
 from txsink.testing.crash_book import Violation
 
 SEEDS = 20_000
-SEEDS_TO_FIND = 20_000  # what a minute allows
+SEEDS_TO_FIND = 5_000
 
 
 def test_no_seed_breaks_a_promise(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,23 +113,11 @@ PLANTED: dict[str, Planted] = {
     "replay unchecked": Planted(
         [(transaction.is_committed, [("last is None or epoch > last", "True")])], "I1 I4 I6 I14"
     ),
-    "an abort that failed half-way is left to the next life": Planted(
-        [
-            (
-                writer.Sink.commit,
-                [("    recovery.finish_aborts(self.log, self.identity, self.publisher)\n", "    pass\n")],
-            )
-        ],
-        "I1",
-    ),
     "damage is reported without looking again": Planted(
         [(recovery._swept, [("and _was_replaced(log, run, name.path)", "and False")])], "I6"
     ),
     "an unclaimed run resolves what others prepared": Planted(
-        [
-            (writer.Sink._claim, [("self.identity.generation is None", "False")]),
-        ],
-        "I6",
+        [(writer.Sink._claim, [("self.identity.generation is None", "False")])], "I6"
     ),
 }
 

@@ -7,11 +7,23 @@ Does not promise: that what is not refused here can be prepared. `transaction.pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
-from txsink.errors import ConflictError, InvalidRequestError
+from txsink.errors import ConflictError, InvalidRequestError, TxsinkError
+from txsink.log import Log
 from txsink.stage import StagedFile
 from txsink.state import State
+
+
+@contextmanager
+def unless_converted(log: Log, layout: str) -> Iterator[None]:
+    """A conversion takes files and Delta's log away from a run that was open: it is told of that, and of no damage."""
+    try:
+        yield
+    except TxsinkError:
+        require_layout(log.root, log.refresh(), layout)
+        raise
 
 
 def require_layout(root: str, state: State, layout: str) -> None:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from txsink import layout, stats
 from txsink.entry import Column, DataFile
-from txsink.errors import CorruptError
+from txsink.errors import CorruptError, InvalidRequestError
 from txsink.parquet import footer_of
 from txsink.place import Place
 from txsink.stage import StagedFile
@@ -45,7 +45,7 @@ class Guest(NamedTuple):
         found = self.store.list(self.path)
         for path in found:
             # What a task attempt that lost still writes lies below `_temporary`.
-            if path.endswith(".parquet") and not any(part.startswith(("_", ".")) for part in path.split("/")):
+            if path.endswith(".parquet") and not any(map(_is_hidden, path.split("/"))):
                 record = self._record(path, len(records), columns, new_id)
                 if record is not None:
                     records.append(record)
@@ -79,7 +79,19 @@ class Guest(NamedTuple):
             return None
         name = layout.data_name(self.epoch, sequence, f"{self.place.id_prefix}{new_id()}")
         data = f"{path.rpartition('/')[0]}/{name}".lstrip("/")
+        if not layout.is_data_path(data):
+            raise InvalidRequestError(
+                f"adopt {where}",
+                "it lies in a directory that no table has",
+                "Write into the directory itself, or below column=value as Spark spells it; nothing was published",
+                path=path,
+            )
         self.store.adopt(where, f"{self.place.directory}/{data}")
         told = stats.of_region(found.region) if self.place.mark else ""
         file = DataFile(data, found.identity.bytes, found.identity.digest, rows, layout.parse_partitions(data), told)
         return StagedFile(self.writer, self.run, self.epoch, file, columns, found.identity.stamp)
+
+
+def _is_hidden(part: str) -> bool:
+    """Whether Spark passes a file or directory by: `_k=1` holds rows, so it is not dropped without a word."""
+    return part.startswith(".") or (part.startswith("_") and "=" not in part)

@@ -193,8 +193,11 @@ def _named(log: Log) -> Callable[[], list[Fact]]:
 
     def listed() -> list[Fact]:
         named = {fact.path or "": fact for fact in log.live().values()}
-        gone = (pc.field("kind") == "remove") & (pc.field("version") > log.state.boundary)
-        for fact in segment.rows_of(log.facts().filter(gone)) if log.store.traits.moves else ():
+        facts = log.facts()
+        # An overwrite also names what was pending before it. What was aborted since never came.
+        came = pc.field("path").isin(facts.filter(pc.field("kind") == "add")["path"].combine_chunks())
+        gone = (pc.field("kind") == "remove") & (pc.field("version") > log.state.boundary) & came
+        for fact in segment.rows_of(facts.filter(gone)) if log.store.traits.moves else ():
             named.setdefault(fact.path or "", fact)
         return list(named.values())
 

@@ -12,7 +12,6 @@ writers with conditional puts, which delta-rs has and Spark needs a log store fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import lru_cache
 from threading import Thread
 from typing import Any, TypeAlias
@@ -24,17 +23,22 @@ import pyarrow as pa
 from txsink import delta_state as states
 from txsink import layout, schema
 from txsink.delta_state import Action, DeltaState
-from txsink.entry import ENTRY_BYTES_MAX, Column
+from txsink.entry import Column
 from txsink.errors import CorruptError, InvalidRequestError, TxsinkError, UnavailableError
-from txsink.slots import Bytes, Stamps, put
+from txsink.slots import Bytes, Stamps, possibly_written, put
 from txsink.store import StorageOptions, Store
 
 COMMIT_TRIES = 100
 ZONED = pa.timestamp("us", "UTC")
 FILES_KEPT = 10_000  # of a table read from its first commit on; larger ones are asked of deltalake when needed
-_POINTER_BYTES_MAX = 1 << 20
+_POINTER_BYTES_MAX, _COMMIT_BYTES_MAX = 1 << 20, 1 << 30
+_END_BYTES = 4096  # of a commit: enough to tell it from any other
 
 Make: TypeAlias = Callable[[DeltaState], list[Action] | None]
+
+
+class _Pointer(msgspec.Struct):
+    version: int
 
 
 class DeltaLog:
@@ -49,6 +53,7 @@ class DeltaLog:
         self.commits = 0  # since the last checkpoint, as far as this process knows
         self.upkeep: Thread | None = None
         self._unsettled: list[str] = []  # commits of others that we have read and not made durable
+        self._newest: tuple[int, bytes] | None = None  # size and end of the newest commit known
 
     @property
     def exists(self) -> bool:
@@ -60,27 +65,41 @@ class DeltaLog:
     def load(self) -> DeltaState:
         """The newest state, from the first commit on or from what deltalake makes of the last checkpoint."""
         self.state = DeltaState(files={})
-        pointer = self.store.read(f"{self.root}/{layout.DELTA_POINTER_PATH}", _POINTER_BYTES_MAX)
-        if pointer is not None or (self.refresh().version < 0 and self._has_commits()):
+        pointer = self._pointed()
+        if pointer is None:
+            self._follow()
+        if pointer is not None or (not self.exists and self._has_commits()):
             self.state = _state_of(self.table())
-            self.refresh()
+            # What deltalake read beyond the checkpoint may be no more durable than what we read.
+            self._unsettled = [self._at(version) for version in range(pointer or 0, self.state.version + 1)]
+            self._newest = self._end(self.state.version)
+            self._follow()
         # A process that commits once and ends must not leave the checkpoint to the next one for ever.
-        self.commits = self.state.version - _version_of(pointer)
+        self.commits = self.state.version - (-1 if pointer is None else pointer)
         return self.state
 
     def refresh(self) -> DeltaState:
         """The newest state, by way of the commits made since."""
-        while (actions := self.actions(self.state.version + 1)) is not None:
+        start, newest = self.state.version, self._newest
+        self._follow()
+        # ORDER: commits read before the one we started from is looked at once more, else the dead commit of a writer
+        # that slept through a clean-up as well is taken for the next one (I3).
+        if self.state.version > start >= 0 and self._end(start) != newest:
+            self.load()
+        return self.state
+
+    def _follow(self) -> None:
+        while (data := self.store.read(self._at(self.state.version + 1), _COMMIT_BYTES_MAX)) is not None:
             version = self.state.version + 1
-            states.fold(self.state, actions, version)
+            states.fold(self.state, states.actions_of(data, version), version)
+            self._newest = len(data), data[-_END_BYTES:]
             self._unsettled.append(self._at(version))
         if self.state.files is not None and len(self.state.files) > FILES_KEPT:
             self.state.files = None
-        return self.state
 
     def actions(self, version: int) -> list[Action] | None:
         """What one commit holds; None when it is not there."""
-        data = self.store.read(self._at(version), ENTRY_BYTES_MAX)
+        data = self.store.read(self._at(version), _COMMIT_BYTES_MAX)
         return None if data is None else states.actions_of(data, version)
 
     def between(self, first: int, last: int) -> Iterator[tuple[int, list[Action]]]:
@@ -108,8 +127,7 @@ class DeltaLog:
 
     def at(self, version: int) -> DeltaState:
         """The table at an earlier version."""
-        pointer = self.store.read(f"{self.root}/{layout.DELTA_POINTER_PATH}", _POINTER_BYTES_MAX)
-        if pointer is not None:
+        if self._pointed() is not None:
             return _state_of(self.table(version))
         past = DeltaState(files={})
         for at, actions in self.between(0, version):
@@ -152,14 +170,22 @@ class DeltaLog:
             info["commitInfo"] |= {"timestamp": self.stamps.now_ms(), "txnId": write_id}
             whole = [info, *actions]
             ours = Bytes(states.encode(whole), write_id)
+            # ORDER: the commit we build on looked at again before ours gets its name, else that comes to stand in a
+            # table which somebody made anew in this one's place (I15).
+            if base >= 0 and self._end(base) != self._newest:
+                self.load()
+                continue
             if put(self.store, self.stamps.pause, self._at(base + 1), ours, what):  # COMMIT POINT
-                # ORDER: the commit before looked at again before ours counts, else a writer that slept through a
-                # clean-up writes a version that no reader looks at any more (I3).
-                if base < 0 or self.store.tail(self._at(base), 0) is not None:
+                # ORDER: the last checkpoint looked at before ours counts, else a writer that slept through a clean-up
+                # believes in a version that no reader looks at any more (I3).
+                with possibly_written(what):
+                    checkpoint = self._pointed()
+                if checkpoint is None or checkpoint <= base:
                     states.fold(self.state, whole, base + 1)
+                    self._newest = len(ours.data), ours.data[-_END_BYTES:]
                     self.commits += 1
                     return base + 1
-                self.load()
+                self.load()  # it covers ours, or ours came too late: that is read from it
             else:
                 self.refresh()
             self.stamps.pause(attempt)
@@ -176,6 +202,21 @@ class DeltaLog:
 
     # -- pieces ---------------------------------------------------------------------------------------
 
+    def _end(self, version: int) -> tuple[int, bytes] | None:
+        """Size and end of a commit, which tell it from any other; None when it is not there."""
+        found = self.store.tail(self._at(version), _END_BYTES)
+        return None if found is None else (found.bytes, found.data)
+
+    def _pointed(self) -> int | None:
+        """The version of the last checkpoint; -1 when nobody can tell."""
+        data = self.store.read(f"{self.root}/{layout.DELTA_POINTER_PATH}", _POINTER_BYTES_MAX)
+        if data is None:
+            return None
+        try:
+            return msgspec.json.decode(data, type=_Pointer).version
+        except (ValueError, RecursionError):
+            return -1
+
     def _at(self, version: int) -> str:
         return f"{self.root}/{layout.delta_commit_path(version)}"
 
@@ -185,13 +226,6 @@ class DeltaLog:
 
 
 # -- what deltalake says ------------------------------------------------------------------------------
-
-
-def _version_of(pointer: bytes | None) -> int:
-    """The version of the last checkpoint; of a pointer that says nothing, as if there were none."""
-    with suppress(ValueError, KeyError, TypeError):
-        return int(msgspec.json.decode(pointer or b"")["version"])
-    return -1
 
 
 def _state_of(table: Any) -> DeltaState:
@@ -206,6 +240,7 @@ def _state_of(table: Any) -> DeltaState:
         asked["writerFeatures"] = list(protocol.writer_features)
     return DeltaState(
         version=table.version(),
+        metadata_version=table.version(),  # or before
         protocol=asked,
         metadata={
             "id": str(metadata.id),

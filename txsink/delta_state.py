@@ -46,7 +46,75 @@ _IN_PROPERTIES = {
     "delta.enableIcebergCompatV1": "icebergCompatV1",
     "delta.enableIcebergCompatV2": "icebergCompatV2",
 }
+# Features that ask for something of the files a commit brings, or of columns, and nothing of one without any.
+_OF_FILES = {
+    *("checkConstraints", "generatedColumns", "identityColumns", "invariants", _COLUMN_MAPPING, "rowTracking"),
+    *(
+        "icebergCompatV1",
+        "icebergCompatV2",
+        "clustering",
+        "allowColumnDefaults",
+        "typeWidening",
+        "typeWidening-preview",
+    ),
+    *("variantType", "variantType-preview", "variantShredding-preview", "changeDataFeed"),
+}
 _RETENTION = "delta.setTransactionRetentionDuration"
+
+
+# What a commit must hold at least where its actions bear on ours.
+
+
+class _Add(msgspec.Struct):
+    path: str
+    size: int
+    partitionValues: dict[str, str | None]  # noqa: N815 -- Delta's names
+    dataChange: bool = True  # noqa: N815
+    stats: str | None = None
+    deletionVector: dict[str, Any] | None = None  # noqa: N815
+
+
+class _Remove(msgspec.Struct):
+    path: str
+
+
+class _Txn(msgspec.Struct):
+    appId: str  # noqa: N815
+    version: int
+
+
+class _Protocol(msgspec.Struct):
+    minReaderVersion: int  # noqa: N815
+    minWriterVersion: int  # noqa: N815
+    readerFeatures: list[str] | None = None  # noqa: N815
+    writerFeatures: list[str] | None = None  # noqa: N815
+
+
+class _Metadata(msgspec.Struct):
+    id: str
+    schemaString: str  # noqa: N815
+    partitionColumns: list[str]  # noqa: N815
+    configuration: dict[str, str | None] | None = None
+
+
+class _Field(msgspec.Struct):
+    name: str
+    type: str | dict[str, Any]
+    nullable: bool = True
+    metadata: dict[str, Any] = {}
+
+
+class _Schema(msgspec.Struct):
+    fields: list[_Field]
+
+
+_BODIES: dict[str, Any] = {
+    "add": _Add,
+    "remove": _Remove,
+    "txn": _Txn,
+    "protocol": _Protocol,
+    "metaData": _Metadata,
+}
 
 
 class DeltaState(msgspec.Struct):
@@ -56,6 +124,7 @@ class DeltaState(msgspec.Struct):
     """
 
     version: int = -1
+    metadata_version: int = -1  # where the metadata changed last, as far as this record can tell
     protocol: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
     txns: dict[str, int] = {}
@@ -94,39 +163,40 @@ class DeltaState(msgspec.Struct):
 def actions_of(data: bytes, version: int) -> list[Action]:
     """The actions of one commit."""
     try:
-        lines = [msgspec.json.decode(line) for line in data.splitlines() if line.strip()]
+        lines = [
+            msgspec.json.decode(line, type=dict[str, dict[str, Any]]) for line in data.splitlines() if line.strip()
+        ]
+        for line in lines:
+            for kind, body in line.items():
+                if (known := _BODIES.get(kind)) is not None:
+                    msgspec.convert(body, known)
+                if kind == "metaData":
+                    msgspec.json.decode(body["schemaString"], type=_Schema)
     except (ValueError, RecursionError) as error:
-        raise _corrupt(version, f"it is no JSON: {error}") from error
-    if not lines or not all(isinstance(line, dict) for line in lines):
-        raise _corrupt(version, "it is empty or holds what is no action")
+        raise _corrupt(version, f"it is not as Delta's protocol has it: {error}") from error
+    if not lines:
+        raise _corrupt(version, "it is empty")
     return lines
 
 
 def fold(state: DeltaState, actions: Iterable[Action], version: int) -> None:
-    """Take the actions of the commit `version`."""
-    for action in actions:
-        for kind, body in action.items():
-            if not isinstance(body, dict):
-                raise _corrupt(version, f"its action {kind!r} is no object")
-            try:
-                _take(state, kind, body)
-            except (KeyError, TypeError, ValueError) as error:
-                raise _corrupt(version, f"its action {kind!r} is not as Delta's protocol has it") from error
-    state.version = version
-
-
-def _take(state: DeltaState, kind: str, body: dict[str, Any]) -> None:
-    match kind:
-        case "txn":
-            state.txns[body["appId"]] = int(body["version"])
-        case "protocol":
+    """Take the actions of the commit `version`, as `actions_of` gives them."""
+    bodies = [(kind, body) for action in actions for kind, body in action.items()]
+    for kind, body in bodies:
+        if kind == "txn":
+            state.txns[body["appId"]] = body["version"]
+        elif kind == "protocol":
             state.protocol = body
-        case "metaData":
-            state.metadata = body
-        case "add" if state.files is not None:
-            state.files[body["path"]] = body
-        case "remove" if state.files is not None:
+        elif kind == "metaData":
+            state.metadata, state.metadata_version = body, version
+        elif kind == "remove" and state.files is not None:
             state.files.pop(body["path"], None)
+    if state.files is not None:
+        # After the removes: a file that gets a deletion vector goes and comes in one commit, in any order.
+        state.files |= {body["path"]: body for kind, body in bodies if kind == "add"}
+    if not (state.protocol and state.metadata):
+        raise _corrupt(version, "up to it the log has no protocol or no metadata")
+    state.version = version
 
 
 def features(state: DeltaState) -> set[str]:
@@ -137,8 +207,8 @@ def features(state: DeltaState) -> set[str]:
     return {name for version, names in _LEGACY.items() if version <= writer for name in names}
 
 
-def require_writable(state: DeltaState, what: str) -> None:
-    """Refuse, by name, a table that asks for what we do not do."""
+def require_writable(state: DeltaState, what: str, *, is_empty: bool = False) -> None:
+    """Refuse, by name, a table that asks for what we do not do; `is_empty`: in a commit without files."""
     asked = features(state) - _SERVED
     asked |= {name for key, name in _IN_PROPERTIES.items() if str(state.properties.get(key)).lower() == "true"}
     if any(key.startswith("delta.constraints.") for key in state.properties):
@@ -150,10 +220,12 @@ def require_writable(state: DeltaState, what: str) -> None:
     }
     if int(state.protocol.get("minWriterVersion", _WRITER)) > _FEATURES_FROM:
         asked.add(f"writer version {state.protocol['minWriterVersion']}")
+    if is_empty:
+        asked -= _OF_FILES
     if asked:
         found = f"the Delta table asks its writers for {', '.join(sorted(asked))}, which txsink does not do"
         raise InvalidRequestError(what, found, "Drop the feature, or write another table", features=sorted(asked))
-    if _RETENTION in state.properties:
+    if _RETENTION in state.properties and not is_empty:
         found = f"its property {_RETENTION} lets Delta forget which epochs are committed"
         raise InvalidRequestError(what, found, "Unset the property: an epoch that is forgotten could be written twice")
 

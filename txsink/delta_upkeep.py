@@ -81,7 +81,7 @@ def _checkpoint_aside(delta: DeltaLog, table: Any) -> None:
             store.put_hint(f"{scratch}/{layout.DELTA_DIRECTORY}/{name}", data, delta.stamps.new_id())
     try:
         type(table)(scratch, table.version()).create_checkpoint()
-        _move_in(delta, scratch, names)
+        _move_in(delta, scratch, names, table.version())
     finally:
         for left in store.list(scratch):
             _drop(delta, f"{scratch}/{left}", scratch_root)
@@ -91,23 +91,29 @@ def _needed(delta: DeltaLog, table: Any) -> list[str]:
     """The files of the log that tell all there is up to this version."""
     pointer = delta.store.read(f"{delta.root}/{layout.DELTA_POINTER_PATH}", _FILE_BYTES_MAX)
     since = int(msgspec.json.decode(pointer)["version"]) if pointer else 0
-    names = [name for name in delta.store.list(f"{delta.root}/{layout.DELTA_DIRECTORY}") if name[:20].isdecimal()]
-    kept = [name for name in names if since <= int(name[:20]) <= table.version()]
+    names = delta.store.list(f"{delta.root}/{layout.DELTA_DIRECTORY}")
+    kept = [name for name in names if name[:20].isdecimal() and since <= int(name[:20]) <= table.version()]
+    if since < table.version():
+        # Who made one of this version died before the pointer: deltalake would leave that out as well.
+        kept = [name for name in kept if not name.startswith(f"{table.version():020d}.checkpoint.")]
+    kept += [name for name in names if name.startswith("_sidecars/")]  # parts of some engines' checkpoints
     return [*kept, *([layout.DELTA_POINTER_PATH.rpartition("/")[2]] if pointer else [])]
 
 
-def _move_in(delta: DeltaLog, scratch: str, names: list[str]) -> None:
+def _move_in(delta: DeltaLog, scratch: str, names: list[str], version: int) -> None:
     """Put what is new in the scratch directory into the table: the checkpoint, then what points to it."""
     store, log = delta.store, f"{delta.root}/{layout.DELTA_DIRECTORY}"
-    made = [name for name in store.list(f"{scratch}/{layout.DELTA_DIRECTORY}") if name not in names]
-    checkpoints = [name for name in made if ".checkpoint." in name]
-    for name in checkpoints:
+    found = store.list(f"{scratch}/{layout.DELTA_DIRECTORY}")
+    checkpoints = [name for name in found if name.startswith(f"{version:020d}.checkpoint.")]
+    for name in (name for name in checkpoints if name not in names):
         with suppress(TxsinkError):  # another process made the same one meanwhile
             store.adopt(f"{scratch}/{layout.DELTA_DIRECTORY}/{name}", f"{log}/{name}")
     # ORDER: checkpoint durable before the pointer to it, else a power cut leaves Delta's readers a torn one (I3).
     store.settle([f"{log}/{name}" for name in checkpoints])
     pointer = store.read(f"{scratch}/{layout.DELTA_POINTER_PATH}", _FILE_BYTES_MAX)
-    if checkpoints and pointer is not None:
+    # Another process that took ours for the scratch of a dead one may have deleted a part of it under us.
+    is_there = bool(checkpoints) and all(store.tail(f"{log}/{name}", 0) is not None for name in checkpoints)
+    if is_there and pointer is not None:
         store.replace(f"{delta.root}/{layout.DELTA_POINTER_PATH}", pointer, delta.stamps.new_id())
 
 

@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from txsink import layout, stats
-from txsink.entry import DataFile, Upload
-from txsink.errors import InvalidRequestError
+from txsink import layout, schema, stats
+from txsink.entry import Column, DataFile, Upload
+from txsink.errors import CorruptError, InvalidRequestError
 from txsink.store import Output, Store
 
 _COMPRESSIONS = ("gzip", "lz4", "none", "snappy", "zstd")  # what Spark reads without another jar
@@ -227,12 +227,20 @@ def footer_of(store: Store, path: str) -> Footer | None:
     return Footer(Identity(tail.bytes, digest, tail.stamp), region)
 
 
+def columns_in(region: bytes) -> tuple[Column, ...]:
+    """The columns of a file, from its footer region."""
+    return schema.columns_of(pq.read_metadata(pa.BufferReader(region)).schema.to_arrow_schema())
+
+
 def verify(store: Store, path: str, file: DataFile, stamp: str = "", *, deep: bool = False) -> str | None:
     """None when the file is as recorded, else what is wrong with it.
 
     Its pages are read when it was touched since `stamp`, or when `deep`.
     """
-    found = identity(store, path)
+    try:
+        found = identity(store, path)
+    except CorruptError as error:  # no file at all: a link, a pipe
+        return error.found.removeprefix("it ")
     if found is None:
         return "is missing"
     if found.bytes != file.bytes:

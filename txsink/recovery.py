@@ -19,7 +19,7 @@ from txsink.entry import Maintenance
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError
 from txsink.layout import StagedName
 from txsink.log import Log, Slot
-from txsink.publish import PARQUET, Publisher, end_of, names_of
+from txsink.publish import Publisher, end_of, names_of
 from txsink.state import State
 from txsink.store import Store
 from txsink.transaction import Run, abort, claim, rewind, roll_forward, standing
@@ -114,6 +114,7 @@ def forget(log: Log, run: Run, publisher: Publisher, epoch: int, own: list[Stage
     log.refresh()
     known = log.state.writers.get(run.writer)
     if known is not None and known.run != run.run:
+        publisher.remain(run.writer, run.run)
         return  # retired, or about to claim: what is left is the sweep's
     named = _named(log, publisher)
     publisher.drop([name for name in found if not named(name)])
@@ -151,9 +152,8 @@ def sweep(log: Log, run: Run, publisher: Publisher, names: list[StagedName], *, 
 
 def temporaries(log: Log, *, dry_run: bool = False) -> list[str]:
     """Delete half-made log objects. A put whose temporary file vanishes makes it again."""
-    roots = [f"{log.root}/{layout.HEAD_PATH}".rpartition("/")[0]]  # the hint's own are here, all others below
-    if log.state.layout != PARQUET:
-        roots.append(f"{log.root}/{layout.DELTA_DIRECTORY}")
+    # The hint's own are here, all others below; and those of Delta's log.
+    roots = [f"{log.root}/{layout.HEAD_PATH}".rpartition("/")[0], f"{log.root}/{layout.DELTA_DIRECTORY}"]
     found = [f"{root}/{path}" for root in roots for path in log.store.list(root) if layout.is_temporary(path)]
     if not dry_run:
         for path in found:

@@ -16,8 +16,10 @@ from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from txsink import layout
 from txsink.entry import Abort, AnyEntry, Claim, Commit, Convert, DataFile, Prepare
 from txsink.errors import CorruptError
 
@@ -42,6 +44,10 @@ SCHEMA = pa.schema(
 )
 
 
+_KINDS = pa.array(["add", "remove", "commit", "abort", "claim", "retire", "convert"])
+_partitions = msgspec.json.Decoder(dict[str, str | None])
+
+
 class Fact(NamedTuple):
     """One row; the last five are of add and remove. No `rows`, no digest: another program's file in a Delta table."""
 
@@ -60,17 +66,25 @@ class Fact(NamedTuple):
 
     def texts(self) -> dict[str, str | None]:
         """The partition values of a file, as text."""
-        return dict(msgspec.json.decode(self.partition or "{}"))
+        return _partitions.decode(self.partition or "{}")
 
     def file(self) -> DataFile:
         """The data file of an add or remove."""
-        return DataFile(
-            path=self.path or "",
-            bytes=self.bytes or 0,
-            digest=self.digest or "",
-            rows=self.rows or 0,
-            partition=self.texts(),
-        )
+        try:
+            return DataFile(
+                path=self.path or "",
+                bytes=self.bytes or 0,
+                digest=self.digest or "",
+                rows=self.rows or 0,
+                partition=self.texts(),
+            )
+        except ValueError as error:
+            raise CorruptError(
+                f"read what a segment says of log entry {self.version}",
+                str(error),
+                "Delete the segments: they are made again from the log entries",
+                version=self.version,
+            ) from error
 
 
 def facts(entry: AnyEntry, prepare: Prepare | None) -> list[Fact]:
@@ -135,13 +149,26 @@ def encode(facts_table: pa.Table) -> bytes:
 
 
 def decode(data: bytes, path: str) -> pa.Table:
-    """The facts in a segment, or CorruptError."""
+    """The facts in a segment, or CorruptError; none names a path outside of its table."""
     try:
-        return pq.read_table(pa.BufferReader(data), page_checksum_verification=True).cast(SCHEMA)
+        found = pq.read_table(pa.BufferReader(data), page_checksum_verification=True).cast(SCHEMA)
+        _require_facts(found)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptError(
             f"read the segment {path}", str(error), "Delete it: it is made again from the log entries", path=path
         ) from error
+    return found
+
+
+def _require_facts(found: pa.Table) -> None:
+    if any(found[name].null_count for name in ("version", "kind", "writer", "run", "time_ms")):
+        raise ValueError("a fact lacks its version, kind, writer, run or time")
+    if not pc.all(pc.is_in(found["kind"], value_set=_KINDS), min_count=0).as_py():
+        raise ValueError("a fact is of a kind that there is not")
+    files = found.filter(pc.is_in(found["kind"], value_set=_KINDS[:2]))
+    held = (files["path"].null_count, files["bytes"].null_count, files["rows"].null_count)
+    if any(held) or not pc.all(pc.match_substring_regex(files["path"], layout.DATA_PATH), min_count=0).as_py():
+        raise ValueError("a fact names a file outside of the table, or none")
 
 
 def _run(entry: Claim | Prepare, kind: str, run: str) -> Fact:

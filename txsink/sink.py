@@ -276,4 +276,4 @@ def _now_ms() -> int:
 
 
 def _pause(attempt: int) -> None:
-    time.sleep(random.random() * min(0.02, 0.001 * 2 ** min(attempt, 10)))  # noqa: S311 -- jitter, not a secret
+    time.sleep(random.random() * min(0.02, 0.001 * 2 ** min(attempt, 10)))  # noqa: S311 -- jitter # nosec B311

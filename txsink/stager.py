@@ -45,7 +45,7 @@ class Stager(msgspec.Struct, frozen=True, kw_only=True):
         """Write `data` to staged files: all of it, or none."""
         store = open_store(self.uri, self.storage_options)
         if self.mark:
-            # ORDER: mark durable before the first file, else a crash leaves a file that no run looks for (I9).
+            # ORDER: mark durable before a worker's first file, else a crash leaves a file that no run looks for (I9).
             leave_mark(store, self.mark, self.new_id())
         stager = EpochStager(
             store,

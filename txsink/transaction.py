@@ -99,33 +99,23 @@ def claim(log: Log, run: Run, retires: tuple[str, ...] = ()) -> None:
 
 def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
     """Seal the staged files in the log; False when the epoch is committed already."""
-    written = [staged.file for staged in content.staged]
-    admitted = publisher.admit((run.writer, content.epoch), content.mode, content.columns, written)
-    if admitted.is_committed and not any(one.epoch >= content.epoch for one in log.state.pending_of(run.writer)):
-        log.refresh()
-        standing(log, log.state, run)
-        return False
-    for staged in content.staged:
-        if problem := publisher.problem(staged):
+    what, written = f"prepare epoch {content.epoch} of {run.writer!r}", [staged.file for staged in content.staged]
+    with admission.unless_converted(log, publisher.layout):
+        admitted = publisher.admit((run.writer, content.epoch), content.mode, content.columns, written)
+        if admitted.is_committed and not any(one.epoch >= content.epoch for one in log.state.pending_of(run.writer)):
             log.refresh()
-            standing(log, log.state, run)  # a fenced run finds its files swept: that is no damage
-            admission.require_layout(log.root, log.state, publisher.layout)  # a conversion deletes what is staged
-            if is_committed(log, run.writer, content.epoch, f"prepare epoch {content.epoch} of {run.writer!r}"):
-                log.settle()
-                return False  # by another transaction, so a sweep has dropped the files of this one
-            raise CorruptError(
-                f"prepare epoch {content.epoch} of {run.writer!r}",
-                f"the staged file {staged.file.path} {problem}",
-                "Abort the transaction and write the epoch again",
-                path=staged.file.path,
-            )
+            standing(log, log.state, run)
+            # Delta's log knows the newest epoch alone: what our log says was skipped is refused.
+            is_committed(log, run.writer, content.epoch, what)
+            return False
+        if _is_settled_without(log, run, publisher, content):
+            return False
     admission.require_partitions(log.state, content.epoch, content.staged)
     # ORDER: names of staged files durable before the prepare entry, else a power cut leaves an entry that
     # names files nobody can find (I6).
     publisher.settle(content.staged)
     ordered = sorted(content.staged, key=lambda staged: staged.file.path)
-    files = tuple(staged.file for staged in ordered)
-    uploads = tuple(staged.upload for staged in ordered if staged.upload is not None)
+    files, uploads = tuple(one.file for one in ordered), tuple(one.upload for one in ordered if one.upload)
     # Also those a pending epoch brings: it may be aborted, or committed later than this one.
     own = {column.name for column in content.columns}
 
@@ -135,12 +125,7 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
             return None
         admission.require_layout(log.root, state, publisher.layout)
         admission.require_no_abort(state, run.writer, content.epoch)
-        columns = schema.merge(
-            publisher.columns(state),
-            content.columns,
-            merge_schema=content.merge_schema,
-            what=f"prepare epoch {content.epoch} of {run.writer!r}",
-        )
+        columns = schema.merge(publisher.columns(state), content.columns, merge_schema=content.merge_schema, what=what)
         return Prepare(
             **slot,
             writer=run.writer,
@@ -161,6 +146,24 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
     hold(log.state, run)
     last = log.state.last_epoch(run.writer)
     return last is None or content.epoch > last
+
+
+def _is_settled_without(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
+    """Whether the epoch was committed by another transaction, so that a sweep has dropped staged files of this one."""
+    for staged in content.staged:
+        if problem := publisher.problem(staged):
+            log.refresh()
+            standing(log, log.state, run)  # a fenced run finds its files swept: that is no damage
+            if is_committed(log, run.writer, content.epoch, f"prepare epoch {content.epoch} of {run.writer!r}"):
+                log.settle()
+                return True  # by another transaction, so a sweep has dropped the files of this one
+            raise CorruptError(
+                f"prepare epoch {content.epoch} of {run.writer!r}",
+                f"the staged file {staged.file.path} {problem}",
+                "Abort the transaction and write the epoch again",
+                path=staged.file.path,
+            )
+    return False
 
 
 def commit(log: Log, run: Run, publisher: Publisher, up_to: int) -> bool:
@@ -211,8 +214,8 @@ def roll_forward(log: Log, run: Run, publisher: Publisher, pending: Pending) -> 
 
 def _tell(log: Log, prepared: Prepare) -> None:
     """One line for each commit, whoever made it: the run that wrote the epoch, or one that found it prepared."""
+    known = log.state.writers[prepared.writer]
     if _log.isEnabledFor(logging.INFO):
-        known = log.state.writers[prepared.writer]
         _log.info(
             "committed epoch %d of %r in %s at version %s: %d files, %d rows, %d bytes, %d ms after it was prepared",
             prepared.epoch,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from txsink import recovery, transaction
 from txsink.adopt import Guest
 from txsink.entry import Column
-from txsink.errors import InvalidRequestError, OutcomeUnknownError, TxsinkError
+from txsink.errors import FencedError, InvalidRequestError, OutcomeUnknownError, TxsinkError
 from txsink.log import Log
 from txsink.place import Place
 from txsink.publish import Publisher, name_of
@@ -199,6 +199,10 @@ class Transaction:
                 is_new = transaction.prepare(sink.log, sink.identity, sink.publisher, content)
             except OutcomeUnknownError:
                 self.outcome = "unknown"
+                raise
+            except FencedError:
+                with suppress(TxsinkError):  # that it is fenced says more
+                    self._forget()
                 raise
             self.outcome = "prepared" if is_new else "already-committed"
             sink.forget(self)

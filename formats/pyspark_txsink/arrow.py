@@ -24,9 +24,10 @@ _RECORDS = pa.schema([("staged", pa.string())])
 
 def stage(df: DataFrame, stager: Stager) -> list[StagedFile]:
     """Run the plan of `df`, and stage its rows where they are."""
-    # mapInArrow looks columns up by name, and takes a dot in one for a field of a struct.
-    renamed = df.toDF(*(f"c{number}" for number in range(len(df.columns))))
-    rows = renamed.mapInArrow(_task(stager, df.columns), "staged string").collect()
+    # mapInArrow looks its columns up one by one, each among all, and takes a dot in a name for a field of a struct.
+    names = [f"c{number}" for number in range(len(df.columns))]
+    whole = df.toDF(*names).selectExpr(f"struct({', '.join(names)}) row")
+    rows = whole.mapInArrow(_task(stager, df.columns), "staged string").collect()
     return [record for row in rows for record in records_of(row.staged)]
 
 
@@ -50,5 +51,5 @@ def _task(stager: Stager, names: list[str]) -> Callable[[Iterator[pa.RecordBatch
 
 
 def _stage(stager: Stager, names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    named = (pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
+    named = (pa.RecordBatch.from_arrays(batch.column(0).flatten(), names=names) for batch in batches)
     yield pa.RecordBatch.from_arrays([pa.array([staged(stager, named)])], schema=_RECORDS)

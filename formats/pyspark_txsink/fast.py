@@ -38,6 +38,7 @@ _WRITE = {
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "parquet.summary.metadata.level": "NONE",
+    "timeZone": "UTC",  # in the names of directories, as everybody reads them
 }
 # No checksum file beside each file.
 _WRITE_LOCALLY = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}

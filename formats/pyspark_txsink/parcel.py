@@ -19,11 +19,11 @@ def sent(restore: Callable[..., Any], *arguments: object) -> tuple[Callable[[byt
 
     def opened(content: bytes) -> Any:
         # Nothing of this module is to be had here: whatever is used is imported here.
-        import pickle  # noqa: PLC0415 -- Spark's own wrapping of the same bytes is a pickle as well
+        import pickle  # noqa: PLC0415 -- Spark's own wrapping of it is a pickle too # nosec B403
         import sys  # noqa: PLC0415
 
         try:
-            restore, arguments = pickle.loads(content)  # noqa: S301
+            restore, arguments = pickle.loads(content)  # noqa: S301 -- Spark carried it, no store # nosec B301
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in {"txsink", "pyspark_txsink", "msgspec"}:
                 raise

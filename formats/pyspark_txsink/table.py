@@ -46,7 +46,9 @@ def read(spark: SparkSession, path: str, version: int | None = None, **options: 
         reader = spark.read.format("txsink").options(**text.of_storage(storage_options))
         return reader.option("versionAsOf", at).load(path)
     root = f"s3a:/{table.path}" if urlsplit(path).scheme in _S3 else _uri(path, table.path)
-    return spark.read.schema(columns).option("basePath", root).parquet(*(f"{root}/{file.path}" for file in files))
+    # Directories are named after times in UTC.
+    reader = spark.read.schema(columns).options(basePath=root, timeZone="UTC")
+    return reader.parquet(*(f"{root}/{file.path}" for file in files))
 
 
 def is_reached(spark: SparkSession, path: str, storage_options: StorageOptions) -> bool:

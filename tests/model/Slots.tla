@@ -115,10 +115,13 @@ Put(p) ==
         /\ Set(p, [proc[p] EXCEPT !.do = IF Keeps("an unknown answer is no success") THEN "read back" ELSE "created"])
   /\ UNCHANGED <<hint, kept, told>>
 
+\* Where names are deleted, a put is a file that is moved to its name: once it has landed, no move finds it.
+HasLanded(entry) == ~KeepsNames /\ \E v \in DOMAIN history : history[v].id = entry.id
+
 LandLate ==
   /\ \E put \in flying :
        /\ flying' = flying \ {put}
-       /\ IF Taken(put.at) THEN UNCHANGED <<slot, history>> ELSE Land(put.at, put.entry)
+       /\ IF Taken(put.at) \/ (HasLanded(put.entry) /\ Keeps("a put lands once")) THEN UNCHANGED <<slot, history>> ELSE Land(put.at, put.entry)
   /\ UNCHANGED <<hint, kept, proc, lost, told>>
 
 ReadBack(p) ==      \* `exists` or no answer: whose is it?

@@ -109,6 +109,9 @@ class Publisher(Protocol):
     def leave(self, writer: str, run: str) -> None:
         """The same when the run is over, and knows that nothing of it is left staged."""
 
+    def remain(self, writer: str, run: str) -> None:
+        """Lead later runs to what a retired run has staged; a sweep may have come before it had."""
+
     def upkeep(self) -> None:
         """What is due from time to time, off the commit path; never raises."""
 
@@ -139,6 +142,9 @@ class LogDecides:
     def forbid(self, prepare: Prepare) -> bool:  # noqa: ARG002
         """Nothing: the abort entry itself forbids it."""
         return True
+
+    def remain(self, writer: str, run: str) -> None:
+        """Nothing: where it stages, nobody else's files lie."""
 
     def upkeep(self) -> None:
         """Nothing."""

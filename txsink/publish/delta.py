@@ -12,6 +12,10 @@ are looked at before the commit, and what is missing is CorruptError.
     = 2v        published                                                        done               refused
     = 2v + 1    poisoned                                                         refused            done
     > 2v + 1    resolved, and our log says how                                   refused            done
+
+A value says that all transactions up to it are resolved. So an abort while earlier epochs of the writer are pending has
+a record of its own, ("txsink-abort-<2v + 1>:" + writer): to publish, it is the same as 2v + 1. Such aborts are rare,
+and a record is 100 bytes in each checkpoint.
 """
 
 from __future__ import annotations
@@ -38,10 +42,11 @@ from txsink.delta_actions import (
 )
 from txsink.delta_state import Action, DeltaState
 from txsink.entry import Column, DataFile, Prepare
-from txsink.errors import ConflictError, InvalidRequestError
+from txsink.errors import ConflictError, CorruptError, InvalidRequestError, TxsinkError
 from txsink.layout import StagedName
 from txsink.log import Log
-from txsink.place import Place, place_in_table
+from txsink.parquet import columns_in, footer_of
+from txsink.place import Place, leave_mark, place_in_table
 from txsink.publish import DELTA, Admission, Epoch, Published, corrupt, end_of
 from txsink.stage import StagedFile, verify
 from txsink.state import APPEND, OVERWRITE_PARTITIONS, REWIND, State, union
@@ -71,19 +76,22 @@ class DeltaPublisher:
 
     def last_epoch(self, writer: str) -> int | None:
         """What Delta's log has under the writer's name, by whatever program."""
-        return self.delta.state.txn(writer)
+        known = self.delta.state.txn(writer)
+        if known is not None:
+            self.delta.settle()  # who hears of it goes on behind it
+        return known
 
     def admit(self, name: Epoch, mode: str, columns: tuple[Column, ...], files: list[DataFile]) -> Admission:
         """Whether the Delta table takes the epoch, before anything of it is logged."""
         writer, epoch = name
         what = f"prepare epoch {epoch} of {writer!r}"
         found = self.delta.refresh()
+        self._require_ours(found, what)
         if not self.delta.exists:
             if files and not fields_of(columns, what):
                 problem = "its rows are the table's first, and no column has a type yet"
                 raise InvalidRequestError(what, problem, "Give a column a type: Delta has no columns without one")
             return Admission()
-        self._require_ours(what)
         states.require_writable(found, what)
         if mode != APPEND:
             states.require_overwritable(found, what)
@@ -135,11 +143,13 @@ class DeltaPublisher:
         found = {(name.writer, name.run) for name in given if not _is_mark(name)}
         # Where a request of a dead run may be done after its file was deleted, its mark stays for the next run's look.
         stays = set() if self.store.traits.moves else found
-        for name in given:
-            if _is_mark(name) and (name.writer, name.run) in stays:
-                continue
-            self.store.delete(self._path(name.path))
-            self.store.prune(self._path(name.path).rpartition("/")[0], self.log.root)
+        files = [self._path(name.path) for name in given if not _is_mark(name)]
+        marks = [self._path(one.path) for one in given if _is_mark(one) and (one.writer, one.run) not in stays]
+        self._delete(files)
+        # ORDER: files durably gone before the marks that lead to them, else a power cut brings files back that nobody
+        # looks for any more (I9).
+        self.store.settle(files)
+        self._delete(marks)
 
     def tidy(self, writer: str, run: str) -> None:  # noqa: ARG002
         """Wait for a checkpoint. Only `drop` and `leave` know that a mark leads nowhere."""
@@ -149,6 +159,10 @@ class DeltaPublisher:
         """Delete the run's mark: it leaves nothing behind."""
         self.tidy(writer, run)
         self.store.delete(f"{self.log.root}/{layout.mark_path(writer, run)}")
+
+    def remain(self, writer: str, run: str) -> None:
+        """Leave the run's mark once more."""
+        leave_mark(self.store, self.place(writer, run).mark, self.log.stamps.new_id())
 
     # -- publish and abort ----------------------------------------------------------------------------
 
@@ -160,15 +174,14 @@ class DeltaPublisher:
         outcome: list[bool] = []
 
         def make(found: DeltaState) -> list[Action] | None:
-            outcome[:] = [True]
-            resolved = found.txn(_app_id(prepare))
-            if resolved is not None and resolved >= _published(prepare):
-                outcome[:] = [resolved == _published(prepare)]
+            resolved = _resolved(found, prepare)
+            outcome[:] = [resolved is not False]
+            if resolved is not None:
                 return None
             epoch = found.txn(prepare.writer)
             if prepare.mode != REWIND and epoch is not None and epoch >= prepare.epoch:
                 outcome[:] = [False]  # somebody else has committed the epoch: ours must never follow
-                return [txn_of(_app_id(prepare), _published(prepare) + 1)]
+                return [self._poison(prepare)]
             return self._actions(found, prepare, what)
 
         version = self.delta.commit(make, _info("WRITE", prepare), what)
@@ -183,12 +196,14 @@ class DeltaPublisher:
         outcome: list[bool] = []
 
         def make(found: DeltaState) -> list[Action] | None:
-            resolved = found.txn(_app_id(prepare))
-            outcome[:] = [resolved != _published(prepare)]
-            if resolved is not None and resolved >= _published(prepare):
-                return None
-            first = begun(found, self._made(prepare), self._columns(prepare), what) if found.version < 0 else []
-            return [*first, txn_of(_app_id(prepare), _published(prepare) + 1)]
+            resolved = _resolved(found, prepare)
+            outcome[:] = [resolved is not True]
+            if resolved is not None or self._problem(found, what, prepare.base):
+                return None  # a log that is gone, or another table's, takes no commit of ours, now or by a stalled run
+            if found.version >= 0:
+                states.require_writable(found, what, is_empty=True)
+                return [self._poison(prepare)]
+            return [*begun(found, self._made(prepare), self._columns(prepare), what), self._poison(prepare)]
 
         self.delta.commit(make, _info("ABORT", prepare), what)
         return outcome[0]
@@ -199,13 +214,10 @@ class DeltaPublisher:
     def withdraw(self, prepare: Prepare) -> None:
         """Delete the files, which no commit can name any more."""
         paths = [self._path(file.path) for file in prepare.files]
-        for path in paths:
-            self.store.delete(path)
-        # ORDER: names durably gone before the `cleaned` entry, else a power cut brings files back that nobody
+        self._delete(paths)
+        # ORDER: files durably gone before the `cleaned` entry, else a power cut brings files back that nobody
         # looks for any more (I9).
         self.store.settle(paths)
-        for directory in {path.rpartition("/")[0] for path in paths}:
-            self.store.prune(directory, self.log.root)
 
     def upkeep(self) -> None:
         """A checkpoint of Delta's log, when one is due."""
@@ -216,6 +228,17 @@ class DeltaPublisher:
     def _path(self, path: str) -> str:
         return f"{self.log.root}/{path}"
 
+    def _delete(self, paths: list[str]) -> None:
+        for path in paths:
+            self.store.delete(path)
+        for directory in dict.fromkeys(path.rpartition("/")[0] for path in paths):
+            self.store.prune(directory, self.log.root)
+
+    def _poison(self, prepare: Prepare) -> Action:
+        """The record behind which nobody can publish the transaction."""
+        is_next = all(one.prepared >= prepare.version for one in self.log.state.pending_of(prepare.writer))
+        return txn_of(_app_id(prepare) if is_next else _abort_id(prepare), _published(prepare) + 1)
+
     def _columns(self, prepare: Prepare) -> tuple[Column, ...]:
         return union(self.log.state.columns, prepare.columns)
 
@@ -223,13 +246,25 @@ class DeltaPublisher:
         """Not in a table without columns: Delta has no such table. The same answer, whoever asks, and whenever."""
         return prepare.base is not None or bool(prepare.files) or bool(fields_of(prepare.columns, "publish"))
 
-    def _require_ours(self, what: str) -> None:
-        if self.delta.state.table_id != self.log.state.table_id:
-            raise InvalidRequestError(
-                what,
-                f"the Delta table has the id {self.delta.state.table_id}, the log is of {self.log.state.table_id}",
-                "Somebody made another table in its place: remove _txsink, or put the former table back",
-            )
+    def _problem(self, found: DeltaState, what: str, base: int | None) -> TxsinkError | None:
+        """Why the Delta log is not the one that our log counts on; None when it is, or there is none yet."""
+        own = self.log.state
+        advice = "Put the former Delta log back; or abort what is pending, and write to another path"
+        if found.version < 0:
+            was_there = base is not None or fields_of(own.columns, what)
+            return CorruptError(what, "the Delta log is gone", advice) if was_there else None
+        if base is not None and found.version < base:
+            past = f"the Delta table is at version {found.version}, and was at {base} before"
+            return CorruptError(what, past, advice)
+        ours, theirs = (own.table_id, own.partition_columns), (found.table_id, found.partition_columns)
+        if ours != theirs:
+            other = f"the Delta table is another: {theirs} are its id and partition columns, the log says {ours}"
+            return ConflictError(what, other, advice)
+        return None
+
+    def _require_ours(self, found: DeltaState, what: str, base: int | None = None) -> None:
+        if (problem := self._problem(found, what, base)) is not None:
+            raise problem
 
     def _actions(self, found: DeltaState, prepare: Prepare, what: str) -> list[Action]:
         """The commit that makes the transaction visible."""
@@ -239,9 +274,11 @@ class DeltaPublisher:
                 if (end := self.ends(prepare, file)[0]) is not End.SAME:
                     raise corrupt(prepare, file, end, End.ABSENT)
                 self._fresh.add(file.path)
+        self._require_ours(found, what, prepare.base)
         if found.version >= 0:
-            self._require_ours(what)
             states.require_writable(found, what)
+            if found.metadata_version > (-1 if prepare.base is None else prepare.base):
+                self._require_fit(found, prepare, what)
         made = self._made(prepare)
         columns = self._columns(prepare)
         actions = begun(found, made, columns if found.version < 0 else prepare.columns, what)
@@ -250,6 +287,20 @@ class DeltaPublisher:
         actions += [remove_of(files[path], prepare.time_ms) for path in sorted(self._doomed(found, prepare, what))]
         zoned = zoned_columns(columns, made.partition_columns)
         return actions + [add_of(file, prepare.time_ms, zoned) for file in prepare.files]
+
+    def _require_fit(self, found: DeltaState, prepare: Prepare, what: str) -> None:
+        """Refuse files that were made for columns the table does not have any more."""
+        require_values(found, list(prepare.files), what)
+        own = {column.name for column in prepare.columns}
+        for file in prepare.files:
+            footer = footer_of(self.store, self._path(file.path))
+            known = columns_in(footer.region) if footer else ()
+            if lost := [field["name"] for field in new_fields(found, known, what) if field["name"] not in own]:
+                raise ConflictError(
+                    what,
+                    f"the Delta table has no column {lost[0]!r} any more, {file.path} has",
+                    "Drop the epoch (`txsink abort`) and write it again",
+                )
 
     def _made(self, prepare: Prepare) -> Made:
         state = self.log.state
@@ -260,6 +311,7 @@ class DeltaPublisher:
         if prepare.mode == APPEND:
             return set()
         own = {states.encoded_path(file.path) for file in prepare.removes}
+        states.require_overwritable(found, what)
         if prepare.mode == REWIND:
             if lost := own - set(self.delta.files()):
                 raise ConflictError(
@@ -268,7 +320,6 @@ class DeltaPublisher:
                     "Abort the rewind, and write the former content again",
                 )
             return own
-        states.require_overwritable(found, what)
         base = -1 if prepare.base is None else prepare.base
         doomed = set(self.delta.files()) if base == found.version else set()
         if base != found.version:
@@ -290,8 +341,20 @@ def _app_id(prepare: Prepare) -> str:
     return f"txsink:{prepare.writer}"
 
 
+def _abort_id(prepare: Prepare) -> str:
+    return f"txsink-abort-{_published(prepare) + 1}:{prepare.writer}"
+
+
 def _published(prepare: Prepare) -> int:
     return 2 * prepare.version
+
+
+def _resolved(found: DeltaState, prepare: Prepare) -> bool | None:
+    """Whether the transaction is published, or can never be; None: neither yet."""
+    if found.txn(_abort_id(prepare)) is not None:
+        return False
+    value = found.txn(_app_id(prepare))
+    return None if value is None or value < _published(prepare) else value == _published(prepare)
 
 
 def _info(operation: str, prepare: Prepare) -> Action:

@@ -19,12 +19,13 @@ from types import ModuleType
 from typing import cast
 from urllib.parse import unquote, urlsplit
 
-from txsink.errors import InternalError, InvalidRequestError, TxsinkError, UnavailableError
+from txsink.errors import CorruptError, InternalError, InvalidRequestError, TxsinkError, UnavailableError
 from txsink.layout import temporary_path
 from txsink.store import Moves, Output, Tail, Traits
 from txsink.store.local_errors import mapped, refuse_without_links
 
 _BUFFER_BYTES, _PUT_TRIES = 1 << 20, 3
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class LocalStore:
@@ -51,23 +52,21 @@ class LocalStore:
 
     def read(self, path: str, limit: int) -> bytes | None:
         with mapped(f"read {path}"):
-            try:
-                handle = self._os.open(path, os.O_RDONLY)
-            except FileNotFoundError:
+            handle = self._open_file(path)
+            if handle is None:
                 return None
             try:
-                return self._read_at(handle, 0, min(self._os.fstat(handle).st_size, limit + 1))
+                return self._read_at(handle, 0, min(self._status(handle, path).st_size, limit + 1))
             finally:
                 self._os.close(handle)
 
     def tail(self, path: str, count: int) -> Tail | None:
         with mapped(f"read {path}"):
-            try:
-                handle = self._os.open(path, os.O_RDONLY)
-            except FileNotFoundError:
+            handle = self._open_file(path)
+            if handle is None:
                 return None
             try:
-                status = self._os.fstat(handle)
+                status = self._status(handle, path)
                 start = max(0, status.st_size - count)
                 data = self._read_at(handle, start, status.st_size - start)
                 return Tail(status.st_size, data, f"{status.st_ino}-{status.st_mtime_ns}")
@@ -283,6 +282,23 @@ class LocalStore:
         finally:
             self._os.close(handle)
 
+    def _open_file(self, path: str) -> int | None:
+        """A handle to read from: what stands in a file's place is neither followed (a link) nor waited for (a pipe)."""
+        try:
+            return cast("int", self._os.open(path, _READ))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno == errno.ELOOP and stat.S_ISLNK(self._os.lstat(path).st_mode):
+                raise _no_file(path, "it is a symbolic link, which is not followed") from error
+            raise
+
+    def _status(self, handle: int, path: str) -> os.stat_result:
+        status = self._os.fstat(handle)
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):  # a directory says so when it is read
+            raise _no_file(path, "it is a pipe or a device")
+        return cast("os.stat_result", status)
+
     def _read_at(self, handle: int, start: int, count: int) -> bytes:
         data = b""
         while len(data) < count and (more := self._os.pread(handle, count - len(data), start + len(data))):
@@ -368,6 +384,10 @@ class _LocalOutput:
         except TxsinkError as error:
             self._failure = error
             raise
+
+
+def _no_file(path: str, found: str) -> CorruptError:
+    return CorruptError(f"read {path}", found, "Put the file back; nothing was changed", path=path)
 
 
 def _parent(path: str) -> str:

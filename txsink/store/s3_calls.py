@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from threading import Event
+from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from urllib.parse import urlsplit
 
+from aiobotocore.httpsession import AIOHTTPSession
 from aiobotocore.session import AioSession
 from botocore.exceptions import BotoCoreError, HTTPClientError, IncompleteReadError
 from botocore.exceptions import ConnectionError as BotoConnectionError
@@ -260,6 +262,7 @@ def _client(options: dict[str, object]) -> S3FileSystem:
     try:
         config: dict[str, object] = {**_TIMEOUTS, **(options.get("config_kwargs") or {})}  # type: ignore[dict-item]
         config["retries"] = {"total_max_attempts": 1}
+        config.setdefault("http_session_cls", _Straight)
         client = S3FileSystem(**{**options, **_FORCED, "config_kwargs": config})
         if client.session is None:
             client.session = AioSession(**client.kwargs)
@@ -274,6 +277,14 @@ def _client(options: dict[str, object]) -> S3FileSystem:
     named = sorted(name for name in names if f"'{name}'" in text)
     found = f"the S3 client refuses {', '.join(named) or 'one of ' + ', '.join(sorted(names))} ({kind})"
     raise InvalidRequestError("open an S3 store", found, "Fix storage_options: s3fs.S3FileSystem takes the same")
+
+
+class _Straight(AIOHTTPSession):  # type: ignore[misc]
+    """Asks the configured endpoint and nobody else: aiohttp goes, with a signed request, wherever a server sends it."""
+
+    async def _get_session(self, proxy_url: str | None) -> Any:
+        session = await super()._get_session(proxy_url)
+        return SimpleNamespace(request=partial(session.request, allow_redirects=False))
 
 
 @cache

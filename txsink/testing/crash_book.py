@@ -8,9 +8,13 @@ Does not promise: that files are where the log says. That is `crash_check`.
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from txsink import entry as entries
 from txsink import layout
@@ -49,15 +53,25 @@ class Truth:
     told: set[Told] = field(default_factory=set)
     history: dict[int, bytes] = field(default_factory=dict)  # entries seen before they were expired
     keeps_replaced: bool = True  # a bucket cannot move files: those that are replaced are deleted
+    is_delta: bool = False  # the table has the Delta layout
 
     def fork(self) -> Truth:
         """A copy that may learn more."""
-        return Truth(dict(self.rows), set(self.told), dict(self.history), self.keeps_replaced)
+        return Truth(dict(self.rows), set(self.told), dict(self.history), self.keeps_replaced, self.is_delta)
 
 
 def day_of(row: int) -> str:
     """The partition a row belongs to."""
     return "ab"[row % 2]
+
+
+@lru_cache(maxsize=1 << 14)
+def ids_in(data: bytes) -> tuple[int, ...]:
+    """The ids of the rows of a Parquet file."""
+    try:
+        return tuple(pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True).read(["id"])["id"].to_pylist())
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise Violation("I6 damaged file", f"{len(data)} bytes: {error}") from error
 
 
 # -- the book: what the log says, worked out anew ---------------------------------------------------------

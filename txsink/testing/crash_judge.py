@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from txsink import recovery
+from txsink import delta_view, recovery
+from txsink.delta import DeltaLog
 from txsink.errors import TxsinkError
-from txsink.testing.crash_book import STAGING, Book, Files, Violation
+from txsink.log import Log
+from txsink.testing.crash_book import ROOT, STAGING, Book, Files, Violation
 from txsink.testing.crash_check import check_healed, check_log_reader, check_same, check_wounded
+from txsink.testing.crash_delta import check_delta_reader
 from txsink.testing.crash_world import World
 
 Heal = Callable[[World], object]
@@ -78,6 +81,18 @@ def read_log(world: World, files: Files, book: Book) -> None:
     except TxsinkError as error:
         raise Violation("I13 reader refused", f"{type(error).__name__}: {error}") from error
     check_log_reader(files, live, book, world.truth)
+    if world.truth.is_delta and reader.exists:
+        check_delta_reader(files, delta_files(reader))
+
+
+def delta_files(reader: Log) -> set[str]:
+    """The files that the engine's reader of Delta tables sees."""
+    delta = DeltaLog(reader.store, ROOT, reader.stamps, ROOT)
+    try:
+        facts = delta_view.facts_in(reader, delta, delta_view.state_at(reader, delta, None))
+    except TxsinkError as error:
+        raise Violation("I13 reader refused", f"{type(error).__name__}: {error}") from error
+    return {fact.path or "" for fact in facts}
 
 
 def clear(world: World) -> None:

@@ -84,8 +84,10 @@ class World:
 
     def __init__(self, disk: Disk, truth: Truth | None = None, life: int = 0, table_layout: str = "parquet") -> None:
         self.disk = disk
-        self.layout = table_layout
-        self.truth = Truth(keeps_replaced=not isinstance(disk, Objects)) if truth is None else truth
+        if truth is None:
+            truth = Truth(keeps_replaced=not isinstance(disk, Objects), is_delta=table_layout == "delta")
+        self.layout = "delta" if truth.is_delta else "parquet"
+        self.truth = truth
         self.life = life
         self.wrap: Callable[[Store], Store] = lambda store: store
 
@@ -132,6 +134,15 @@ class World:
         start = f"{ROOT}/{layout.LOG_DIRECTORY}/"
         for path, data in self.disk.files().items():
             if path.startswith(start) and (version := layout.parse_version(path[len(start) :])) is not None:
+                # The first wins: a writer that slept may have put another one into the slot since it expired.
+                self.truth.history.setdefault(version, data)
+
+    def remember_before(self, verb: str, path: str) -> None:
+        """Keep the entry that this call is about to expire."""
+        start = f"{ROOT}/{layout.LOG_DIRECTORY}/"
+        if verb in {"delete", "replace"} and path.startswith(start):
+            version, data = layout.parse_version(path[len(start) :]), self.disk.files().get(path)
+            if version is not None and data is not None and data != entry.EXPIRED:
                 # The first wins: a writer that slept may have put another one into the slot since it expired.
                 self.truth.history.setdefault(version, data)
 

@@ -21,7 +21,7 @@ Worked example, the loop that crashes before every store call of a run:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -126,6 +126,24 @@ def delay(call: int, hook: Callable[[], object]) -> Fault:
 def hide_from_list(part: str) -> Fault:
     """Every listing leaves out the paths that contain `part`."""
     return Fault(0, "hide", text=part)
+
+
+def faults_at(call: int, verb: str) -> Iterator[Fault]:
+    """Every fault that a call of this verb can meet, but for those that need others: delays and listings."""
+    yield crash_before(call)
+    if verb in TEARABLE:
+        yield tear(call)
+    if verb not in READS:
+        yield crash_after(call)
+    yield fail_before(call)
+    if verb not in READS:
+        yield lose_answer(call)
+        yield lose_request(call)
+    if verb == "put_if_absent":
+        yield fail_after(call)
+    if verb in REPEATABLE:
+        yield repeat(call)
+        yield repeat(call, later=10)
 
 
 class FaultyStore:

@@ -124,7 +124,7 @@ _IDLE: list[_Worker] = []
 class Setting(NamedTuple):
     """One fresh run: the acts, and what tells its state: everything the future depends on but whose turn it is."""
 
-    acts: list[Callable[[Callable[..., None]], object]]  # each gets the point to call
+    acts: Sequence[Callable[[Callable[..., None]], object]]  # each gets the point to call
     mark: Callable[[], Hashable] | None
     end: Callable[[list[int], dict[int, BaseException]], object]  # judges a run that went to its end
 

@@ -20,7 +20,6 @@ from contextlib import nullcontext
 from typing import NamedTuple
 
 from txsink import layout
-from txsink.entry import ENTRY_BYTES_MAX, EXPIRED
 from txsink.testing.crash_book import ROOT, STAGING
 from txsink.testing.crash_judge import judge
 from txsink.testing.crash_world import World, remembered, small_blocks
@@ -122,7 +121,7 @@ class Swarm:
             nonlocal faults_left
             self._trace.update(f"{number}{verb}{path}\n".encode())
             self.schedule.point()
-            self._remember(verb, path)
+            self.world.remember_before(verb, path)
             # Most calls are reads, and most of what can go wrong is not.
             if faults_left and chance.randrange(4 * every if verb in READS else every) == 0:
                 faults_left -= 1
@@ -130,15 +129,6 @@ class Swarm:
 
         store.pause = pause
         self.schedule.add(lambda: Life(self, writer, number, store, chance).live())
-
-    def _remember(self, verb: str, path: str) -> None:
-        """An entry is about to expire: the checker has to know what it said."""
-        if verb in {"delete", "replace"} and path.startswith(_LOG):
-            version = layout.parse_version(path[len(_LOG) :])
-            data = self.world.store().read(path, ENTRY_BYTES_MAX)
-            if version is not None and data is not None and data != EXPIRED:
-                # The first wins: a writer that slept may have put another one into the slot since it expired.
-                self.world.truth.history.setdefault(version, data)
 
     @staticmethod
     def _fault(chance: random.Random, call: int, verb: str, path: str) -> Fault:

@@ -1,0 +1,167 @@
+"""Checkpoints of Delta's log: whole or not there, whoever dies or works at the same time (I3, I5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from deltalake.exceptions import DeltaError
+
+from crash import images, moments
+from place import Place, commit, copied, rows
+from txsink import delta_upkeep, layout
+from txsink.delta import DeltaLog
+from txsink.errors import TxsinkError
+from txsink.sink import open_sink
+from txsink.store.local import LocalStore
+from txsink.testing.crash_book import ROOT
+from txsink.testing.crash_world import World, stamps_of
+from txsink.testing.faults import Fault, FaultyStore, crash_after, crash_before, delay, fail_before
+from txsink.testing.simdisk import Crash, SimDisk
+from txsink.writer import Sink
+
+
+def opened(place: Place, store: Any = None, writer: str = "w") -> Sink:
+    return open_sink(store or LocalStore(), place.stamps, str(place.path), writer, {"layout": "delta"})
+
+
+def delta_of(place: Place, store: Any = None) -> DeltaLog:
+    return DeltaLog(store or LocalStore(), str(place.path), place.stamps, str(place.path))
+
+
+def ids(place: Place) -> list[int]:
+    return sorted(pa.table(deltalake.DeltaTable(str(place.path)).to_pyarrow_table())["id"].to_pylist())
+
+
+def checkpoints(place: Place) -> list[int]:
+    return sorted(int(one.name[:20]) for one in (place.path / "_delta_log").glob("*.checkpoint*.parquet"))
+
+
+def left(place: Place) -> list[str]:
+    root = place.path.parent / f".{place.path.name}.txsink"
+    return [one.name for one in root.rglob("*") if one.is_file()] if root.exists() else []
+
+
+def pointed(place: Place) -> int:
+    return int(json.loads((place.path / "_delta_log" / "_last_checkpoint").read_text())["version"])
+
+
+def test_checkpoints_come_by_themselves_and_writers_open_through_them(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exactly once still holds: the records of epochs are read from the checkpoint."""
+    monkeypatch.setattr(delta_upkeep, "EVERY", 10)
+    sink = opened(place)
+    commit(sink, *range(25))
+    thread = sink.publisher.delta.upkeep  # type: ignore[attr-defined]
+    sink.close()
+    assert thread is not None
+    assert not thread.is_alive()
+    assert len(checkpoints(place)) >= 1
+    assert pointed(place) == checkpoints(place)[-1]
+    assert left(place) == []
+    for at in range(5):
+        (place.path / "_delta_log" / f"{at:020d}.json").unlink()
+    again = opened(place)
+    delta = again.publisher.delta  # type: ignore[attr-defined]
+    assert delta.state.txn("w") == again.last_epoch == 24
+    assert delta.state.txns.get("w") is None or delta.state.version > pointed(place)
+    for epoch in (3, 24):
+        assert again.begin(epoch).outcome == "already-committed"
+    commit(again, 25)
+    # A run that lost our log's answer looks the outcome up in the checkpoint.
+    assert ids(place) == list(range(26))
+
+
+def test_a_commit_that_only_a_checkpoint_tells_of_is_not_made_again(place: Place) -> None:
+    """The Delta commit landed, the commit entry did not, and the log was compacted meanwhile (I5)."""
+    sink = opened(place)
+    commit(sink, *range(3))
+    txn = sink.begin(3)
+    txn.write(rows(3))
+    txn.prepare()
+    prepare = sink.log.prepare_entry(sink.log.state.pending[0].prepared)
+    assert sink.publisher.publish(prepare).is_visible
+    delta_upkeep.checkpoint(delta_of(place))
+    for at in range(4):
+        (place.path / "_delta_log" / f"{at:020d}.json").unlink()
+    again = opened(place)
+    assert (again.last_epoch, again.pending) == (3, [])
+    assert ids(place) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("is_second", [False, True])
+@pytest.mark.parametrize("fault", [crash_before, crash_after, fail_before])
+def test_a_checkpoint_that_dies_anywhere_leaves_the_table_as_it_was(
+    place: Place, fault: Callable[[int], Fault], is_second: bool
+) -> None:
+    sink = opened(place)
+    commit(sink, *range(3))
+    if is_second:
+        delta_upkeep.checkpoint(delta_of(place))
+        commit(sink, 3)
+    sink.close()
+    expected = ids(place)
+    for call in range(1, 100):
+        there = copied(place, call)
+        store = FaultyStore(LocalStore(), [fault(call)])
+        with suppress(Crash, TxsinkError):
+            delta_upkeep.checkpoint(delta_of(there, store))
+        assert ids(there) == expected
+        for version in checkpoints(there):
+            deltalake.DeltaTable(str(there.path), version)
+        if not store.delivered:
+            break
+        delta_upkeep.checkpoint(delta_of(there))
+        assert (ids(there), left(there)) == (expected, [])
+        assert pointed(there) == checkpoints(there)[-1] == 2 + is_second
+    assert call > 8
+
+
+def test_two_processes_at_once_leave_a_table_that_everybody_reads(place: Place) -> None:
+    sink = opened(place)
+    commit(sink, *range(3))
+    sink.close()
+    for call in range(1, 100):
+        there = copied(place, call)
+        store = FaultyStore(LocalStore(), [delay(call, partial(delta_upkeep.checkpoint, delta_of(there)))])
+        with suppress(DeltaError, TxsinkError):  # which is told in a warning
+            delta_upkeep.checkpoint(delta_of(there, store))
+        assert ids(there) == [0, 1, 2]
+        assert pointed(there) in checkpoints(there)
+        if not store.delivered:
+            break
+    assert call > 8
+
+
+def test_a_power_cut_never_leaves_a_pointer_to_a_torn_checkpoint() -> None:
+    """I3: deltalake's own files are in no way durable; what is moved in is."""
+    checkpoint, pointer, commit_ = b"PAR1" * 500, b'{"version":1,"size":3}', b"{}"
+    scratch = "/d/.t.txsink/checkpoint-1"
+    name = f"{1:020d}.checkpoint.parquet"
+
+    def make(world: World) -> None:
+        store = world.store()
+        for path, data in ((layout.delta_commit_path(1), commit_), (f"{layout.DELTA_DIRECTORY}/{name}", checkpoint)):
+            store.put_hint(f"{scratch}/{path}", data, "aa")
+        store.put_hint(f"{scratch}/{layout.DELTA_POINTER_PATH}", pointer, "ab")
+        store.put_if_absent(f"{ROOT}/{layout.delta_commit_path(1)}", commit_, "ac")
+        delta = DeltaLog(store, ROOT, stamps_of(1), ROOT)
+        delta_upkeep._move_in(delta, scratch, [f"{1:020d}.json"], 1)
+
+    found = set()
+    for at, moment in enumerate(moments(World(SimDisk()), make)):
+        for image in images(moment, f"checkpoint-{at}", 8):
+            files = image.files()
+            data = files.get(f"{ROOT}/{layout.DELTA_DIRECTORY}/{name}")
+            if f"{ROOT}/{layout.DELTA_POINTER_PATH}" in files:
+                found.add(files[f"{ROOT}/{layout.DELTA_POINTER_PATH}"])
+                assert data == checkpoint
+            assert data in (None, checkpoint)
+    assert found == {pointer}

@@ -1,0 +1,122 @@
+"""Statistics of Delta tables: a bound never excludes a row that is there."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Callable
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from place import Place
+from txsink import stats
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.sampled_from(
+    ["", "\U0010ffff" * 40, "a" * 31 + "\ud7ff" * 3, "a" * 32 + "\uffff", "\ud7ff" * 40, "\x00" * 33]
+)
+FLOATS = st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, -0.0, 0.0])
+FIRST, LAST = "0001-01-01", "9999-12-31T23:59:59.999999"
+MOMENTS = st.datetimes() | st.sampled_from([datetime.fromisoformat(text) for text in (FIRST, LAST)])
+
+# By name: type, values, and how a bound is read back.
+KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any], Callable[[Any], Any]]] = {
+    "long": (pa.int64(), st.integers(-(2**63), 2**63 - 1), int),
+    "byte": (pa.int8(), st.integers(-128, 127), int),
+    "text": (pa.string(), TEXT, str),
+    "float": (pa.float32(), st.floats(width=32) | st.sampled_from([math.nan, -0.0]), float),
+    "double": (pa.float64(), FLOATS, float),
+    "decimal": (pa.decimal128(38, 10), st.decimals(-(10**27), 10**27, places=10), Decimal),
+    "date": (pa.date32(), st.dates() | st.sampled_from([date.min, date.max]), date.fromisoformat),
+    "local": (pa.timestamp("us"), MOMENTS, datetime.fromisoformat),
+    "zoned": (pa.timestamp("us", "UTC"), MOMENTS, lambda text: datetime.fromisoformat(text.replace("Z", "+00:00"))),
+}
+
+
+def footer_of(table: pa.Table, **options: Any) -> pq.FileMetaData:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return pq.read_metadata(sink)
+
+
+def told(table: pa.Table, **options: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(stats.of_footer(footer_of(table, **options)), parse_float=str, parse_int=str)
+    return found
+
+
+@pytest.mark.parametrize("name", KINDS)
+@given(data=st.data())
+def test_no_bound_excludes_a_row(name: str, data: st.DataObject) -> None:
+    kind, values, read = KINDS[name]
+    rows = data.draw(st.lists(st.none() | values, max_size=12))
+    if name == "zoned":
+        rows = [None if row is None else row.replace(tzinfo=timezone.utc) for row in rows]
+    column = pa.array(rows, kind)
+    rows = column.to_pylist()
+    found = told(pa.table({"x": column, "s": pa.StructArray.from_arrays([column], ["x"])}), row_group_size=5)
+    assert int(found["numRecords"]) == len(rows)
+    for place in (found, {key: found[key].get("s", {}) for key in ("minValues", "maxValues", "nullCount")}):
+        if rows:
+            assert int(place["nullCount"]["x"]) == rows.count(None)
+        for row in (row for row in rows if row is not None):
+            is_nan = isinstance(row, float) and math.isnan(row)  # the greatest value of all
+            if "x" in place["minValues"] and not is_nan:
+                assert read(place["minValues"]["x"]) <= row
+            if "x" in place["maxValues"]:
+                assert not is_nan
+                assert row <= read(place["maxValues"]["x"])
+
+
+def test_long_texts_are_cut_so_that_they_still_bound() -> None:
+    found = told(pa.table({"x": ["a" * 50, "z" * 50]}))
+    assert (found["minValues"]["x"], found["maxValues"]["x"]) == ("a" * 32, "z" * 31 + "{")
+    assert "x" not in told(pa.table({"x": ["\U0010ffff" * 33]}))["maxValues"]
+
+
+def test_no_rows_and_no_statistics_tell_nothing_but_how_many() -> None:
+    for found in (told(pa.table({"x": pa.array([], pa.int64())})), told(pa.table({"x": [1]}), write_statistics=False)):
+        assert (found["minValues"], found["maxValues"], found["nullCount"]) == ({}, {}, {})
+
+
+def test_times_beyond_python_and_what_has_no_order_have_no_bounds() -> None:
+    far = pa.array([2**62], pa.int64()).view(pa.timestamp("us"))
+    found = told(pa.table({"far": far, "bytes": [b"a"], "flag": [True], "list": [[1]], "a.b": [1]}))
+    assert (found["minValues"], found["maxValues"]) == ({}, {})
+
+
+def test_the_first_32_columns_are_told() -> None:
+    found = told(pa.table({f"c{at}": [at] for at in range(40)}))
+    assert list(found["minValues"]) == [f"c{at}" for at in range(32)]
+
+
+def test_other_readers_find_every_row_by_every_value(place: Place) -> None:
+    """What they skip files by is what we told them."""
+    rows: dict[str, list[Any]] = {
+        "text": ["a" * 40, "\U0010ffff" * 40, None],
+        "double": [math.nan, -0.0, 1e300],
+        "decimal": [Decimal("0E-10"), Decimal("1E-10"), Decimal("-99999999999999999999.9999999999")],
+        "date": [date(1, 1, 1), date(9999, 12, 31), None],
+    }
+    types = {"text": pa.string(), "double": pa.float64(), "decimal": pa.decimal128(38, 10), "date": pa.date32()}
+    for at in range(3):
+        columns = {name: pa.array([values[at]], types[name]) for name, values in rows.items()}
+        place.write(at, pa.table({"id": [at], **columns}), layout="delta")
+    table = deltalake.DeltaTable(str(place.path))
+    assert pa.table(table.to_pyarrow_table()).num_rows == 3
+    queries = deltalake.QueryBuilder().register("t", table)
+    asked = {
+        "decimal = 0": [0], "decimal > 0": [1], "decimal < -1": [2],
+        "double = 0": [1], "double > 1e299": [0, 2], "text > 'b'": [1], "text < 'b'": [0],
+        "date < '0100-01-01'": [0], "date > '9000-01-01'": [1], "text is null": [2],
+    }  # fmt: skip
+    for where, expected in asked.items():
+        found = pa.table(queries.execute(f"select id from t where {where} order by id").read_all())
+        assert found["id"].to_pylist() == expected, where
