@@ -196,5 +196,8 @@ def test_readers_skip_files_by_statistics_and_lose_no_row(place: Place) -> None:
         # To Polars NaN is larger than every number.
         own = sorted(pl.from_arrow(everything).filter(by_frame)["id"].to_list())
         assert sorted(frame.filter(by_frame).collect()["id"].to_list()) == own, name
+    actions = pa.table(deltalake.DeltaTable(str(place.path)).get_add_actions(flatten=True))
+    bounds = dict(zip(actions["min.id"].to_pylist(), actions["max.f"].to_pylist(), strict=True))
+    assert bounds == {1: None, 3: None, 4: 7.5, 6: None}
     skipped = [len(list(dataset.get_fragments(pc.field("id") >= bound))) for bound in (0, 4, 7)]
     assert skipped == [4, 2, 0], "no file was skipped, so nothing was shown"
