@@ -10,7 +10,18 @@ from collections.abc import Callable
 import pytest
 
 from crash import Moment, judge
-from crash_races import ACTS, BOTH, NOT_EXPIRED, RIVALS, SURVIVORS, races, survivals
+from crash_races import (
+    ACTS,
+    BOTH,
+    NOT_EXPIRED,
+    RIVALS,
+    SURVIVORS,
+    appends,
+    overwrites,
+    races,
+    survivals,
+    takes_over_and_aborts,
+)
 from crash_scenarios import setting
 from txsink.testing.crash_world import Program, World
 from txsink.testing.objects import Objects
@@ -19,8 +30,13 @@ from txsink.testing.simdisk import SimDisk
 DELTA, DELTA_NOT_EXPIRED = (one._replace(table_layout="delta") for one in (BOTH, NOT_EXPIRED))
 
 
-@pytest.mark.parametrize("disk", [SimDisk, Objects])
-@pytest.mark.parametrize("rival", RIVALS, ids=lambda rival: rival.__name__)
+# On a bucket those rivals that change what is visible: the others do the same there.
+PAIRS = [(SimDisk, rival) for rival in RIVALS] + [
+    (Objects, one) for one in (takes_over_and_aborts, appends, overwrites)
+]
+
+
+@pytest.mark.parametrize(("disk", "rival"), PAIRS, ids=lambda one: one.__name__)
 @pytest.mark.parametrize("name", ACTS)
 def test_whatever_a_rival_does_in_between_no_promise_is_broken(
     name: str, rival: Callable[[World], None], disk: Callable[[], SimDisk | Objects]

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 from place import Place, rows
+from txsink.delta import _files_in
+from txsink.errors import InvalidRequestError
 from txsink.sink import open_sink
 from txsink.store.local import LocalStore
 from txsink.testing.faults import FaultyStore, delay
@@ -107,3 +109,19 @@ def test_a_table_made_anew_under_the_path_takes_nothing_of_an_open_writer(place:
     sink.abort(2)
     assert sink.pending == []
     assert [path.name for path in place.path.glob("part-2-*.parquet")] == []
+
+
+class WithVectors:
+    """A table whose files have deletion vectors, as deltalake shows it."""
+
+    def protocol(self) -> Any:
+        return type("Protocol", (), {"reader_features": ["deletionVectors"]})
+
+    def deletion_vectors(self) -> Any:
+        return pa.table({"filepath": ["x"]}).to_reader()
+
+
+def test_files_whose_deletion_vectors_nobody_tells_are_not_replaced() -> None:
+    """A remove action without its vector removes nothing: the rows would stay beside the new ones (I1)."""
+    with pytest.raises(InvalidRequestError, match="deletionVectors"):
+        _files_in(WithVectors())

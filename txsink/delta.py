@@ -258,6 +258,14 @@ def _state_of(table: Any) -> DeltaState:
 
 def _files_in(table: Any) -> dict[str, dict[str, Any]]:
     """The table's files as add actions, as far as we need them."""
+    features = table.protocol().reader_features or ()
+    if "deletionVectors" in features and pa.table(table.deletion_vectors().read_all()).num_rows:
+        # A remove action has to name the vector, which deltalake does not tell: without it the file would stay.
+        raise InvalidRequestError(
+            "list the files of a Delta table",
+            "some have deletionVectors, and only a checkpoint tells which",
+            "Purge them first (REORG TABLE ... APPLY (PURGE)), or append",
+        )
     actions = pa.table(table.get_add_actions(flatten=True))
     names = [str(name) for name in table.metadata().partition_columns]
     values = {name: _spelled(actions.column(f"partition.{name}").combine_chunks(), name) for name in names}
