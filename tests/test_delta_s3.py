@@ -196,8 +196,8 @@ def sent(proxy: Proxy, act: Callable[[], object]) -> list[str]:
     return [one.operation for one in proxy.requests if not any(part in one.path for part in OFF_THE_COMMIT_PATH)]
 
 
-# Of both logs: the newest Delta commit is looked for; prepare entry; is the Delta commit before ours still there?; ours;
-# did a checkpoint pass it by?; commit entry; hint.
+# Of both logs: the newest Delta commit is looked for; prepare entry; is the Delta commit before ours still there?;
+# ours; did a checkpoint pass it by?; commit entry; hint.
 LOG = [GET, PUT, GET, PUT, GET, PUT, PUT]
 A_FILE = [PUT, GET]  # written; looked at before it is named
 
