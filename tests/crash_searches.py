@@ -7,7 +7,6 @@ Does not promise: anything on an engine that is whole: that each search is silen
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -164,26 +163,6 @@ def nothing_is_overwritten() -> None:
             if any(files[path] != b"foreign" for path in taken):
                 raise Violation("F14 overwritten", f"{taken}")
             taken.clear()
-
-
-def aborts_and_writes_again() -> None:
-    """A stalled run has published what is aborted; the abort fails half-way; the program writes the epoch again."""
-    with setting(NOT_EXPIRED):
-        for call in itertools.count(1):
-            world = World(SimDisk())
-            with_a_stale_run(world)
-            program = world.open(recover=False)
-            zombie_publishes(world)
-            store = FaultyStore(world.store(), [fail_before(call)])
-            program.sink.log.store = store
-            program.sink.publisher = program.sink.publisher._replace(store=store)  # type: ignore[attr-defined]
-            with suppress(TxsinkError):
-                program.sink.abort(1)
-            if not store.delivered:
-                return
-            if 1 not in program.sink.pending:
-                program.commit(1)
-            judge(NOT_EXPIRED, Moment(world.disk.after_kill(), world.truth), 1, is_thorough=False)
 
 
 def sweeps(world: World) -> None:
