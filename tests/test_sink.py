@@ -339,3 +339,10 @@ def run_all(threads: list[threading.Thread]) -> None:
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
+
+
+def test_a_delta_table_is_refused_under_a_path_that_deltas_readers_read_as_another(tmp_path: Path) -> None:
+    path = str(tmp_path / "a%20b")
+    with pytest.raises(InvalidRequestError, match="take for an escaped character"):
+        txsink.write(path, rows(1), writer="w", epoch=0, layout="delta")
+    assert txsink.write(path, rows(1), writer="w", epoch=0).outcome == "committed"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import posixpath
 import random
+import re
 import time
 import uuid
 from collections.abc import Iterable
@@ -31,6 +32,7 @@ from txsink.txn import Result, Settings
 from txsink.workplace import Workplace
 from txsink.writer import Sink
 
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 BEGIN_OPTIONS = ("mode", "partition_overwrite", "metadata", "parts")
 
 
@@ -175,6 +177,9 @@ def _create(log: Log, delta: DeltaLog, chosen: Options) -> None:
             "staging_path is given, but files of this table are staged under their final names",
             "Leave staging_path out",
         )
+    if chosen_layout == DELTA and _ESCAPE.search(log.root):
+        found = "the path holds a percent sign and two digits, which Delta's readers take for an escaped character"
+        raise InvalidRequestError(what, found, "Name another path, or choose layout='parquet'")
     staging = _staging(log, chosen.staging_path) if chosen_layout == PARQUET and log.store.traits.moves else None
     transaction.create(log, chosen_layout, by or (), staging, delta.state.table_id or log.stamps.new_id())
 
