@@ -78,8 +78,9 @@ class DeltaLake(Lake):
         return sorted(self.by_deltalake().to_pyarrow_table()["id"].to_pylist())
 
     def unnamed(self) -> list[str]:
-        """Data files that Delta's log does not name, and marks."""
-        named = {file.path for file in self.table().files()}
+        """Data files that no version of Delta's log names, and marks. What was replaced stays until a VACUUM."""
+        facts = self.table().log.facts().to_pylist()
+        named = {fact["path"] for fact in facts if fact["kind"] == "add"}
         names = [name for name in self.names() if name.endswith(".parquet") and "_delta_log/" not in name]
         marks = [name for name in self.names() if name.startswith(layout.MARK_DIRECTORY)]
         return sorted({*names, *marks} - named)
