@@ -118,7 +118,7 @@ def test_an_epoch_written_again_after_an_abort_that_failed_half_way_is_seen_once
     sink = place.sink()
     sink.publisher.publish(prepared(sink, 0, rows(1)))
     store = FaultyStore(sink.log.store)
-    sink.publisher = sink.publisher._replace(store=store)  # type: ignore[attr-defined]
+    sink.publisher.store = store  # type: ignore[attr-defined]
     store.plan.append(fail_before(1))
     with pytest.raises(UnavailableError):
         sink.abort(0)

@@ -29,5 +29,5 @@ def named(end: str) -> Mutant:
 
 
 def test_a_mutant_that_commits_nothing_is_killed() -> None:
-    killer = run(named("roll_forward: leave out «log.append(_resolving(log, run, pending, Commit))»"))
+    killer = run(named("roll_forward: leave out «log.append(_resolving(log, run, pending, Commit, **published.told))»"))
     assert killer.startswith("FAILED tests/test_transaction.py::")

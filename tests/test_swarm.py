@@ -78,7 +78,9 @@ PLANTED: dict[str, Planted] = {
             (
                 transaction.roll_forward,
                 [
-                    ("        publisher.publish(prepared)\n", "        pass\n"),
+                    ("        published = publisher.publish(prepared)\n", "        pass\n"),
+                    ("    if not published.is_visible:\n", "    if False:\n"),
+                    (", Commit, **published.told)", ", Commit)"),
                     ("    last = ", "    publisher.publish(prepared)\n    last = "),
                 ],
             )
@@ -106,7 +108,7 @@ PLANTED: dict[str, Planted] = {
         "I8",
     ),
     "a lost answer is taken for a success": Planted(
-        [(slots.Slots.put, [("            if created:\n", "            if created is not False:\n")])],
+        [(slots.put, [("            if created:\n", "            if created is not False:\n")])],
         "I3 I6 I7 I13 I14",
     ),
     "a slot that expired is used twice": Planted([(Log.append, [("if stands:", "if True:")])], "I3 I6 I7"),

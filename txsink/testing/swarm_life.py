@@ -127,6 +127,7 @@ class Life:
         self._number += 0x100  # each opening is a process of its own
         stamps = stamps_of(self._number)
         self._left = []
+        options["layout"] = "parquet"
         self._sink = open_sink(self._store, stamps, ROOT, self._writer, options, is_one_shot=chance.randrange(5) == 0)
         if self._sink.last_epoch is not None:
             self._sink.log.settle()
