@@ -19,9 +19,11 @@ import txsink
 from crash import images, moments
 from txsink import commands, convert
 from txsink.delta import DeltaLog
-from txsink.errors import ConflictError, InvalidRequestError
+from txsink.entry import Convert
+from txsink.errors import ConflictError, CorruptError, InvalidRequestError
 from txsink.log import Log
 from txsink.sink import open_sink, stamps
+from txsink.state import fold
 from txsink.store import Store
 from txsink.store.local import LocalStore
 from txsink.testing.crash_check import directory_ids
@@ -310,3 +312,27 @@ def test_the_command_line_converts_verifies_and_makes_checkpoints(tmp_path: Path
     assert commands.checkpoint(path).data["delta_version"] == DeltaTable(path).version()
     assert commands.convert(path, "parquet", yes=True).data["layout"] == "parquet"
     assert seen(path) == ROWS
+
+
+def test_no_log_is_believed_that_changes_its_layout_while_something_is_pending(tmp_path: Path) -> None:
+    with txsink.open_writer(made(tmp_path), "slow") as sink:
+        txn = sink.begin(0)
+        txn.write(data(1))
+        txn.prepare()
+        state = sink.log.state
+        given: dict[str, Any] = {"format": 1, "version": state.version + 1, "time_ms": 0, "previous": state.digest}
+        with pytest.raises(CorruptError, match="while transactions are pending"):
+            fold(state, Convert(**given, write_id="ff", layout="delta"), "")
+
+
+def test_an_epoch_that_delta_has_is_committed_by_the_abort_that_comes_too_late(tmp_path: Path) -> None:
+    path = made(tmp_path, "delta")
+    with txsink.open_writer(path, "slow") as sink:
+        txn = sink.begin(0)
+        txn.write(data(400))
+        txn.prepare()
+        sink.publisher.publish(sink.log.prepare_entry(sink.log.state.pending[0].prepared))
+        with pytest.raises(ConflictError, match="it was published, and is committed now"):
+            sink.abort(0)
+        assert sink.last_epoch == 0
+    assert seen(path) == ROWS + Counter({400: 1})

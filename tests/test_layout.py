@@ -292,3 +292,9 @@ def test_the_worked_example_of_the_docstring_is_true() -> None:
     assert layout.__doc__ is not None
     assert f"`{staged}`" in layout.__doc__
     assert f"`/data/events/{path}`" in layout.__doc__
+
+
+@pytest.mark.parametrize("path", ["w", "w/", "/r", "w/r/more", "w%2fx/r"])
+def test_what_is_no_mark_is_taken_for_none(path: str) -> None:
+    assert layout.parse_mark(path) is None
+    assert layout.parse_mark(layout.mark_path("w/x", "r").removeprefix(f"{layout.MARK_DIRECTORY}/")) == ("w/x", "r")
