@@ -7,6 +7,7 @@ the other has committed. Then Spark reads what txsink wrote, by version. Prints 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import pyspark_txsink
 import txsink
 from delta_tables import LIFE, TYPES
 
+OLD = 1_700_000_000
 APP, PACKAGE = "the-stream", "io.delta:delta-spark_2.13:4.4.0"
 CONF = {
     "spark.jars.packages": PACKAGE,
@@ -51,7 +53,9 @@ class Stream:
         """Two files more."""
         for number in range(self.files, self.files + 2):
             ids = pa.array(range(10 * number, 10 * number + 10), pa.int64())
-            pq.write_table(pa.table({"id": ids}), self.directory / "source" / f"{number}.parquet")
+            file = self.directory / "source" / f"{number}.parquet"
+            pq.write_table(pa.table({"id": ids}), file)
+            os.utime(file, (OLD + number, OLD + number))  # the source takes files by their age; these would be of one age
         self.files += 2
         source = self.spark.readStream.schema("id long").option("maxFilesPerTrigger", 1)
         df = source.parquet(str(self.directory / "source")).selectExpr("id", "cast(id % 3 as string) p")
