@@ -82,7 +82,7 @@ PARTS: tuple[Part, ...] = (
     part("kills", "test_kill.py", covers=on("local disk", "kill before a store call")),
     Part("real disks", ("tests/real_faults.py",), on("local disk", *SYSTEM_CALLS, *POWER, "full disk"), share=3),
     part("requests", "test_faults_s3.py", covers=on("S3", *REQUESTS)),
-    part("requests, Delta layout", "test_delta_faults_s3.py", covers=on("Delta", *REQUESTS)),
+    part("requests on Delta tables", "test_delta_faults_s3.py", covers=on("Delta", *REQUESTS)),
     part("nodes", "test_faults_hdfs.py", covers=on("HDFS", *NODES)),
     part("Spark", "test_spark_kills.py", covers=on("local disk", *SPARK)),
     Part("mutants", ("tests/mutation.py",), on("memory", "mutant")),
