@@ -23,7 +23,7 @@ import pytest
 import spark_processes
 import txsink
 from ledger import is_full, report
-from seen import names, staging
+from seen import names, rows_of, staging
 from spark_processes import ROOT, Ended
 
 if reason := spark_processes.missing():
@@ -61,14 +61,21 @@ def source(directory: Path, files: int) -> int:
     return files * ROWS_PER_FILE
 
 
-def live(master: str, directory: Path, files: int, doors: Sequence[str], kills: str) -> Ended:
-    """One life of a driver."""
+def life(
+    master: str, directory: Path, files: int, doors: Sequence[str], kills: str
+) -> tuple[list[str], dict[str, str]]:
+    """The command of a driver, and its environment."""
     given = {"TXSINK_KILLS": str(directory / "kills"), "SPARK_HOME": str(directory / "spark")}
     given["TXSINK_STRIDE"] = str(2 * ROWS_PER_FILE)
     if kills:
         given["TXSINK_KILL"] = kills
     env = spark_processes.environment(ROOT / "tests" / "spark_site", **given)
-    command = [sys.executable, str(ROOT / "tests" / "spark_killed.py"), master, str(directory), str(files), *doors]
+    return [sys.executable, str(ROOT / "tests" / "spark_killed.py"), master, str(directory), str(files), *doors], env
+
+
+def live(master: str, directory: Path, files: int, doors: Sequence[str], kills: str) -> Ended:
+    """One life of a driver."""
+    command, env = life(master, directory, files, doors, kills)
     return spark_processes.run(command, directory, env)
 
 
@@ -126,6 +133,28 @@ def test_executors_killed_twenty_times_write_every_row_once(tmp_path: Path, caps
     assert count == sum(kills.values())
     assert f"dead {count}" in ended.output, "Spark has not seen as many executors die"
     check(tmp_path, ended, rows)
+
+
+@pytest.mark.parametrize(
+    ("door", "point"), [("each", "publish/2"), ("each", "before-prepare/2"), ("format", "before-commit/2")]
+)
+def test_of_two_drivers_of_one_query_the_one_that_slept_is_fenced(door: str, point: str, tmp_path: Path) -> None:
+    """S20: it stops in a commit, another driver takes over and finishes, and then it goes on."""
+    rows = source(tmp_path, 3)
+    (beside := tmp_path / "sleeper").mkdir()
+    plan = f"sleeper/{door}/{point}"
+    command, env = life("local[2]", tmp_path, 1, [f"{door}=0"], plan)
+    with spark_processes.started(command, beside, env) as sleeper:
+        assert spark_processes.wait_until_stopped(sleeper), (beside / "errors").read_text()
+        ended = live("local[2]", tmp_path, 1, [f"{door}=0"], "")
+        assert ended.code == 0, ended.errors
+        spark_processes.go_on(sleeper.pid)
+        code = sleeper.wait(spark_processes.SECONDS)
+    assert delivered(tmp_path) == 1
+    errors = (beside / "errors").read_text()
+    assert code not in (0, -signal.SIGKILL), errors
+    assert "FencedError" in errors, errors
+    assert rows_of(tmp_path / door) == list(range(rows))
 
 
 # -- in Spark's own writer ------------------------------------------------------------------------------------
