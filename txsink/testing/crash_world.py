@@ -67,19 +67,32 @@ def small_blocks() -> Iterator[None]:
             setattr(module, name, size)
 
 
-_decode_entry, _decode_segment = lru_cache(1 << 15)(entry.decode), lru_cache(1 << 13)(segment.decode)
-_unseal = lru_cache(1 << 15)(entry.unseal)
+#: Pure functions of bytes or text, asked the same all the time, with what they said.
+_REMEMBERED: tuple[tuple[ModuleType, str, Callable[..., Any]], ...] = tuple(
+    (module, name, lru_cache(size)(getattr(module, name)))
+    for module, name, size in (
+        (entry, "decode", 1 << 15),
+        (entry, "digest", 1 << 15),
+        (entry, "unseal", 1 << 15),
+        (entry, "is_data_path", 1 << 13),
+        (layout, "entry_path", 1 << 10),
+        (layout, "run_directory", 1 << 10),
+        (segment, "decode", 1 << 13),
+    )
+)
 
 
 @contextmanager
 def remembered() -> Iterator[None]:
-    """Pure functions of bytes remember what they said: every entry and segment is decoded once."""
-    before = entry.decode, entry.unseal, segment.decode
+    """Pure functions remember what they said: every entry and segment is decoded once."""
+    before = [getattr(module, name) for module, name, _ in _REMEMBERED]
     try:
-        entry.decode, entry.unseal, segment.decode = _decode_entry, _unseal, _decode_segment
+        for module, name, remembering in _REMEMBERED:
+            setattr(module, name, remembering)
         yield
     finally:
-        entry.decode, entry.unseal, segment.decode = before
+        for (module, name, _), former in zip(_REMEMBERED, before, strict=True):
+            setattr(module, name, former)
 
 
 class World:
