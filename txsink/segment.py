@@ -45,6 +45,7 @@ SCHEMA = pa.schema(
 
 
 _KINDS = pa.array(["add", "remove", "commit", "abort", "claim", "retire", "convert"])
+_THREADS_FROM_BYTES = 1 << 20
 _partitions = msgspec.json.Decoder(dict[str, str | None])
 
 
@@ -160,7 +161,8 @@ def decode(data: bytes, path: str) -> pa.Table:
     """The facts in a segment, or CorruptError; none names a path outside of its table."""
     try:
         # Not `read_table`, which makes a dataset of the one file: twice the time.
-        found = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read().cast(SCHEMA)
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        found = file.read(use_threads=len(data) > _THREADS_FROM_BYTES).cast(SCHEMA)
         _require_facts(found)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptError(
