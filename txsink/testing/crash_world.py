@@ -67,17 +67,19 @@ def small_blocks() -> Iterator[None]:
             setattr(module, name, size)
 
 
-#: Pure functions of bytes or text, asked the same all the time, with what they said.
+#: Pure functions of bytes or text, asked the same all the time, with what they said. One run holds a few hundred
+#: entries, and two runs share few: to remember more costs more than it saves.
 _REMEMBERED: tuple[tuple[ModuleType, str, Callable[..., Any]], ...] = tuple(
     (module, name, lru_cache(size)(getattr(module, name)))
     for module, name, size in (
-        (entry, "decode", 1 << 15),
-        (entry, "digest", 1 << 15),
-        (entry, "unseal", 1 << 15),
-        (entry, "is_data_path", 1 << 13),
+        (entry, "decode", 1 << 11),
+        (entry, "digest", 1 << 11),
+        (entry, "unseal", 1 << 11),
+        (entry, "is_data_path", 1 << 11),
         (layout, "entry_path", 1 << 10),
+        (layout, "parse_version", 1 << 10),
         (layout, "run_directory", 1 << 10),
-        (segment, "decode", 1 << 13),
+        (segment, "decode", 1 << 8),
     )
 )
 

@@ -114,11 +114,13 @@ class Swarm:
         faults_left = chance.choice((0, 0, 1, 1, 2, 3))
         every = chance.choice((2, 5, 12))
 
+        trace, point, remember_before = self._trace.append, self.schedule.point, self.world.remember_before
+
         def pause(verb: str, path: str) -> None:
             nonlocal faults_left
-            self._trace.append(f"{number}{verb}{path}\n")
-            self.schedule.point()
-            self.world.remember_before(verb, path)
+            trace(f"{number}{verb}{path}\n")
+            point()
+            remember_before(verb, path)
             # Most calls are reads, and most of what can go wrong is not.
             if faults_left and chance.randrange(4 * every if verb in READS else every) == 0:
                 faults_left -= 1
