@@ -74,9 +74,11 @@ _REMEMBERED: tuple[tuple[ModuleType, str, Callable[..., Any]], ...] = tuple(
     for module, name, size in (
         (entry, "decode", 1 << 11),
         (entry, "digest", 1 << 11),
+        (entry, "seal", 1 << 11),
         (entry, "unseal", 1 << 11),
         (entry, "is_data_path", 1 << 11),
         (layout, "entry_path", 1 << 10),
+        (layout, "is_same_run", 1 << 10),
         (layout, "parse_version", 1 << 10),
         (layout, "run_directory", 1 << 10),
         (segment, "decode", 1 << 8),
