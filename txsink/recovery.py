@@ -195,7 +195,8 @@ def _expire_below(log: Log, first: int, boundary: int) -> None:
     _delete(
         log.store, root, root, [path for path in log.store.list(root) if f"{layout.REMOVED_DIRECTORY}/{path}" in gone]
     )
-    kept = {layout.segment_path(*pair) for pair in segment.ranges(log.state.version + 1)}
+    # A list, which has an order: the same run settles the same names in the same order.
+    kept = [layout.segment_path(*pair) for pair in segment.ranges(log.state.version + 1)]
     newest = max(log.summaries(), default=0)
     # ORDER: segments and summary durable before the entries they replace go, else a power cut leaves neither (I1).
     log.store.settle([f"{log.root}/{path}" for path in (*kept, layout.summary_path(newest))])
