@@ -7,6 +7,7 @@ txsink makes its checkpoints beside the epochs, deltalake within its commits. tx
 
 from __future__ import annotations
 
+import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,7 @@ def run(scale: Scale) -> list[Finding]:
             sinks.append(sink)
             contestants[f"txsink {age}"] = partial(_write, sink, age, rows)
             contestants[f"deltalake {age}"] = partial(_append, theirs, rows)
+        os.sync()  # what growing left to be written is nobody's epoch
         times = alternate(scale.of(120, 20), contestants)
         for sink in sinks:
             sink.close()

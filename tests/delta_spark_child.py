@@ -55,7 +55,7 @@ class Stream:
             ids = pa.array(range(10 * number, 10 * number + 10), pa.int64())
             file = self.directory / "source" / f"{number}.parquet"
             pq.write_table(pa.table({"id": ids}), file)
-            os.utime(file, (OLD + number, OLD + number))  # the source takes files by their age; these would be of one age
+            os.utime(file, (OLD + number, OLD + number))  # the source takes the oldest first
         self.files += 2
         source = self.spark.readStream.schema("id long").option("maxFilesPerTrigger", 1)
         df = source.parquet(str(self.directory / "source")).selectExpr("id", "cast(id % 3 as string) p")

@@ -2,7 +2,8 @@
 
 Promises: `report` is the one way to be counted, a line `FAULTS {json}` on standard output (any program may print one,
 in any language); `problems` names whatever makes a run prove less than it claims: fewer faults delivered than planned,
-a failure, a cell that a part promised and did not fill; `page` hides none of them.
+a failure, a cell that a part promised and did not fill; `page` hides none of them. `kept` and `found_again` carry the
+last run of each part from one run of the suite to the next.
 Relies on: parts that count a fault when it happened, and not when it was planned.
 Does not promise: to run anything. That is `faults_run.py`.
 
@@ -49,6 +50,7 @@ class Ran(NamedTuple):
     reports: list[Report]
     exit_code: int
     seconds: float
+    told: str = ""  # when, and at which size
 
 
 def report(
@@ -85,7 +87,11 @@ def parsed(line: str) -> Report | None:
     if said.store not in STORES:
         message = f"{said.part} reports for the store {said.store!r}, not one of {STORES}"
         raise ValueError(message)
-    return said._replace(faults={fault: (planned, done) for fault, (planned, done) in said.faults.items()})
+    return said._replace(faults=_pairs(said.faults))
+
+
+def _pairs(faults: Mapping[str, Iterable[int]]) -> dict[str, tuple[int, int]]:
+    return {fault: (planned, done) for fault, (planned, done) in faults.items()}
 
 
 def cells(reports: Iterable[Report]) -> dict[Cell, tuple[int, int]]:
@@ -113,6 +119,21 @@ def problems(parts: Iterable[Ran]) -> list[str]:
         for fault, store in sorted(part.covers - skipped):
             if done.get((fault, store), (0, 0))[1] == 0:
                 found.append(f"{part.name}: {fault} on {store}: none was delivered, and no reason given")
+    return found
+
+
+def kept(parts: Iterable[Ran]) -> str:
+    """Parts as text, but for what they promise: that is for the suite to say anew."""
+    return json.dumps([{**one._asdict(), "covers": None} for one in parts], indent=1)
+
+
+def found_again(text: str, covers: Mapping[str, frozenset[Cell]]) -> dict[str, Ran]:
+    """The parts in such a text that there still are, by name."""
+    found = {}
+    for one in json.loads(text):
+        if one["name"] in covers:
+            reports = [Report(*report)._replace(faults=_pairs(report[2])) for report in one["reports"]]
+            found[one["name"]] = Ran(**{**one, "reports": reports, "covers": covers[one["name"]]})
     return found
 
 
@@ -146,8 +167,8 @@ def page(parts: list[Ran], reasons: Mapping[Cell, str], header: str) -> str:
 
 def _parts_table(parts: list[Ran]) -> list[str]:
     lines = [
-        "| part | counted | faults planned | delivered | failures | minutes |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| part | run | counted | faults planned | delivered | failures | minutes |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for part in parts:
         counts = Counter[str]()
@@ -157,7 +178,8 @@ def _parts_table(parts: list[Ran]) -> list[str]:
         done = cells(part.reports).values()
         planned, delivered = (sum(numbers) for numbers in zip(*done, strict=True)) if done else (0, 0)
         failures = sum(one.failures for one in part.reports) + bool(part.exit_code)
-        lines.append(f"| {part.name} | {told} | {planned:,} | {delivered:,} | {failures} | {part.seconds / 60:.1f} |")
+        numbers = f"{planned:,} | {delivered:,} | {failures} | {part.seconds / 60:.1f}"
+        lines.append(f"| {part.name} | {part.told} | {told} | {numbers} |")
     return lines
 
 

@@ -3,13 +3,14 @@
 python real_faults.py [SECONDS] [SEED]      with SECONDS: a sample of about that length, drawn by SEED
 
 Every kill and every error at every system call of a writer's whole work (see roads.py), then full disks and power cuts
-where we are root. Ends in one line for each part: FAULTS and a JSON object of what was planned and what was delivered.
-Exits with 1 when anything was lost, doubled or not delivered.
+where we are root. Each part tells the ledger what was planned and what was delivered. The seconds and the seed of
+`make faults` come in its environment. Exits with 1 when anything was lost, doubled or not delivered.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import sys
@@ -23,7 +24,7 @@ from typing import Any
 import power
 from forks import DONE, FOREIGN, Forks, forks
 from tally import Tally
-from traced import Fault, hindrance, plan, traced
+from traced import ERRORS, Fault, hindrance, plan, traced
 
 
 def wrong_after(parent: Forks, place: Path, table: Path | None = None) -> list[str]:
@@ -64,8 +65,8 @@ def inject(parent: Forks, root: Path, faults: Iterable[Fault], tally: Tally) -> 
         tries = 1 + number % 2
         child = parent.start("work", place / "T", place / "told", tries, stops=True)
         trace = traced(child, place / "trace", fault)
-        tally.planned[fault.kind] += 1
-        tally.delivered[fault.kind] += min(1, trace.delivered(fault))
+        tally.planned[f"{fault.kind} at a system call"] += 1
+        tally.delivered[f"{fault.kind} at a system call"] += min(1, trace.delivered(fault))
         wrong = wrong_after(parent, place)
         # One fault does not hinder a second try, and its error is ours.
         if trace.status == FOREIGN or (fault.kind != "kill" and tries == 2 and trace.status != DONE):
@@ -144,8 +145,8 @@ def cut(parent: Forks, disk: power.Disk, calls: Iterable[int], tally: Tally, pro
         ends = place / "ends"
         disk.format()
         parent.run(program, disk.path / "T", place / "told", call, disk.path, ends)
-        tally.planned[disk.kind] += 1
-        tally.delivered[disk.kind] += int(ends.exists())
+        tally.planned[f"power cut, {disk.kind}"] += 1
+        tally.delivered[f"power cut, {disk.kind}"] += int(ends.exists())
         disk.again()
         wrong = wrong_after(parent, place, disk.path / "T") if ends.exists() else ["the power never went"]
         tally.failures += [f"{disk.kind}, call {call}: {one}" for one in wrong]
@@ -157,8 +158,9 @@ def cut(parent: Forks, disk: power.Disk, calls: Iterable[int], tally: Tally, pro
 
 
 def main() -> int:
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else None
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 20261119
+    given = [*sys.argv[1:], *filter(None, [os.environ.get("FAULTS_SECONDS")])]
+    seconds = float(given[0]) if given else None
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else int(os.environ.get("FAULTS_SEED", "20261119"))
     root = Path(tempfile.mkdtemp(prefix="faults-"))
     tallies = []
     try:
@@ -171,7 +173,7 @@ def main() -> int:
         shutil.rmtree(root)
     for tally in tallies:
         print("\n".join(tally.failures[:50]))
-        print(tally.line())
+        tally.tell()
     return int(not all(tally.is_good for tally in tallies))
 
 
@@ -183,30 +185,32 @@ def _drawn(items: Sequence[Any], seconds: float | None, each: float, seed: int) 
 
 
 def _calls(parent: Forks, root: Path, seconds: float | None, seed: int) -> list[Tally]:
-    tally = Tally("system calls", seed=None if seconds is None else seed, skipped=hindrance(parent, root / "trial"))
-    if tally.skipped:
-        return [tally]
+    tally = Tally("system calls")
+    if reason := hindrance(parent, root / "trial"):
+        kinds = {"kill"}.union(*ERRORS.values())
+        return [Tally("system calls", skipped={f"{kind} at a system call": reason for kind in kinds})]
     (root / "first").mkdir()
     return [inject(parent, root, _drawn(every_fault(parent, root / "first"), seconds, 0.7, seed), tally)]
 
 
 def _full_disks(parent: Forks, root: Path, seconds: float | None, seed: int) -> list[Tally]:
-    tally = Tally("full disks", store="local (tmpfs)", skipped=power.hindrance(root))
-    if tally.skipped:
-        return [tally]
-    return [fill(parent, root, _drawn(range(1, pages_needed(parent, root)), seconds, 0.3, seed), tally)]
+    if reason := power.hindrance(root):
+        return [Tally("full disks", skipped={"full disk": reason})]
+    return [fill(parent, root, _drawn(range(1, pages_needed(parent, root)), seconds, 0.3, seed), Tally("full disks"))]
 
 
 def _power_cuts(parent: Forks, root: Path, seconds: float | None, seed: int) -> list[Tally]:
     tallies = []
     for kind in power.KINDS:
-        tally = Tally("power cuts", store=f"local ({kind})", skipped=power.hindrance(root, kind))
+        tally = Tally("power cuts")
         tallies.append(tally)
-        if not tally.skipped:
-            with power.disk(root, kind) as disk:
-                calls = calls_of_the_work(parent, disk)
-                others = calls[-1] if seconds is None else int(seconds / 2 / 0.7)
-                cut(parent, disk, chosen_cuts(calls, others, seed), tally)
+        if reason := power.hindrance(root, kind):
+            tally.skipped[f"power cut, {kind}"] = reason
+            continue
+        with power.disk(root, kind) as disk:
+            calls = calls_of_the_work(parent, disk)
+            others = calls[-1] if seconds is None else int(seconds / 2 / 0.7)
+            cut(parent, disk, chosen_cuts(calls, others, seed), tally)
     return tallies
 
 

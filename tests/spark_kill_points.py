@@ -2,6 +2,8 @@
 
     WHOM/DOOR/POINT/NUMBER    driver or executor, the table whose path ends in DOOR, the point, and which call of it
 
+A `sleeper` is a driver that is not killed, but stopped until somebody sends SIGCONT to its processes.
+
 Promises: the call is counted in the process that makes it, be it the driver or a worker of Python; the kill is a
 SIGKILL, and is told in a file of its own before it happens, so that a test can count kills and miss none.
 Relies on: `TXSINK_KILLS`, the directory of those files; for the driver, which leads a process group of its own with
@@ -28,7 +30,7 @@ def arm(plans: str) -> None:
     """Do what is planned, each plan once; `;` stands between two."""
     for plan in plans.split(";"):
         whom, door, point, number = plan.split("/")
-        kill = {"driver": kill_driver, "executor": kill_executor}[whom]
+        kill = {"driver": kill_driver, "executor": kill_executor, "sleeper": stop_driver}[whom]
         _POINTS[point](Plan(door, point, itertools.count(1 - int(number)), partial(kill, plan)))
 
 
@@ -37,6 +39,15 @@ def kill_driver(name: str) -> None:
     if tell(name):
         os.killpg(int(os.environ["TXSINK_DRIVER"]), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stop_driver(name: str) -> None:
+    """Stop the driver with its JVM, and this very process, which may be a worker in a group of its own."""
+    if tell(name):
+        driver = int(os.environ["TXSINK_DRIVER"])
+        os.killpg(driver, signal.SIGSTOP)
+        if os.getpgrp() != driver:
+            os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def kill_executor(name: str) -> None:

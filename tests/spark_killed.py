@@ -3,8 +3,9 @@
 python spark_killed.py MASTER DIRECTORY FILES DOOR=KILLS...
 
 The source lies in DIRECTORY/source; FILES of it are a batch. DIRECTORY/each is written by `each_batch`, and
-partitioned; DIRECTORY/format by the format. The first KILLS rows whose ids are multiples of 100 kill the executor that
-computes them, once each. What `spark_kill_points` is told to do comes besides.
+partitioned; DIRECTORY/format by the format. The first KILLS rows whose ids are multiples of TXSINK_STRIDE kill the
+executor that computes them, once each. What `spark_kill_points` is told to do comes besides. Prints how many executors
+died, and of each table what Spark sees of its ids: how many, how many different ones, the least and the greatest.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ CONF = {
 }
 
 
-def lethal(door: str, kills: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def lethal(door: str, kills: int, stride: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Passes its rows on in two halves, and dies between them."""
 
     def pass_on(batches: Iterator[Any]) -> Iterator[Any]:
@@ -47,7 +48,7 @@ def lethal(door: str, kills: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
             half = batch.num_rows // 2
             yield batch.slice(0, half)
             for one in batch["id"].to_pylist():
-                if one % 100 == 0 and one // 100 < kills:
+                if one % stride == 0 and one // stride < kills:
                     spark_kill_points.kill_executor(f"executor/{door}/row/{one}")
             yield batch.slice(half)
 
@@ -67,7 +68,7 @@ def main() -> None:
     for door, _, kills in (one.partition("=") for one in doors):
         rows = source.parquet(f"{directory}/source").repartition(3)
         if int(kills):
-            rows = rows.mapInArrow(lethal(door, int(kills)), rows.schema)
+            rows = rows.mapInArrow(lethal(door, int(kills), int(os.environ["TXSINK_STRIDE"])), rows.schema)
         writer = rows.writeStream.option("checkpointLocation", f"{directory}/checkpoint-{door}")
         if door == "each":
             writer = writer.foreachBatch(
@@ -82,14 +83,12 @@ def main() -> None:
         query.awaitTermination()
     executors = spark.sparkContext._jsc.sc().statusStore().executorList(False)
     print("dead", sum(not executors.apply(number).isActive() for number in range(executors.size())))
-    seen = (
-        {
-            door: sorted(row.id for row in spark.read.parquet(f"{directory}/{door}").collect())
-            for door in ("each", "format")
-        }
-        if len(doors) > 1
-        else {}
-    )
+    seen = {}
+    if len(doors) > 1:
+        for door in ("each", "format"):
+            rows = spark.read.parquet(f"{directory}/{door}")
+            (found,) = rows.selectExpr("count(id)", "count(distinct id)", "min(id)", "max(id)").collect()
+            seen[door] = list(found)
     print(json.dumps(seen))
     spark.stop()
 

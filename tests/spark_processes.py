@@ -13,14 +13,16 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 # Starting is slow on a busy machine, and nothing here is a measurement.
 SECONDS = 900
+TOLD = ("output", "errors")
 
 
 class Ended(NamedTuple):
@@ -68,16 +70,22 @@ def home(directory: Path) -> Path:
 
 def run(command: list[str], directory: Path, env: Mapping[str, str]) -> Ended:
     """Run a driver to its end; what it started ends with it."""
-    with (directory / "output").open("w+") as output, (directory / "errors").open("w+") as errors:
+    with started(command, directory, env) as driver:
+        code = driver.wait(SECONDS)
+    return Ended(code, *((directory / name).read_text() for name in TOLD))
+
+
+@contextmanager
+def started(command: list[str], directory: Path, env: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A driver that runs meanwhile; what it started ends with the block. It tells into the files `TOLD`."""
+    with (directory / TOLD[0]).open("w") as output, (directory / TOLD[1]).open("w") as errors:
         # Files and no pipes: workers that outlive their driver would hold those open.
         driver = subprocess.Popen(command, stdout=output, stderr=errors, env=env, cwd=directory, start_new_session=True)
         try:
-            code = driver.wait(SECONDS)
+            yield driver
         finally:
             end(driver.pid)
-        for told in (output, errors):
-            told.seek(0)
-        return Ended(code, output.read(), errors.read())
+            driver.wait()
 
 
 def end(session: int) -> None:
@@ -88,12 +96,31 @@ def end(session: int) -> None:
                 os.kill(process, signal.SIGKILL)
 
 
+def wait_until_stopped(driver: subprocess.Popen[bytes]) -> bool:
+    """Whether it stands still, and has not ended instead."""
+    for _ in range(10 * SECONDS):
+        if driver.poll() is not None or _states(driver.pid).get(driver.pid) == "T":
+            return driver.returncode is None
+        time.sleep(0.1)
+    return False
+
+
+def go_on(session: int) -> None:
+    """Every stopped process of a session."""
+    for process in members(session):
+        os.kill(process, signal.SIGCONT)
+
+
 def members(session: int) -> list[int]:
     """The processes of a session that are not just waiting to be forgotten."""
-    found = []
+    return [process for process, state in _states(session).items() if state not in "ZX"]
+
+
+def _states(session: int) -> dict[int, str]:
+    found = {}
     for path in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
             state, _, _, its_session = (path / "stat").read_text().rpartition(")")[2].split()[:4]
-            if int(its_session) == session and state not in "ZX":
-                found.append(int(path.name))
+            if int(its_session) == session:
+                found[int(path.name)] = state
     return found

@@ -1,38 +1,29 @@
-"""What a fault run planned and what came about, as one line for people and ledgers."""
+"""What a fault run planned and what came about."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+
+import ledger
 
 
 @dataclass
 class Tally:
-    """The account of one part on one store; `skipped`: why it could not be done here."""
+    """The account of one part on one store; `skipped`: the classes that cannot be tried here, and why."""
 
     part: str
-    store: str = "local"
+    store: str = "local disk"
     planned: Counter[str] = field(default_factory=Counter)
     delivered: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
-    skipped: str = ""
-    seed: int | None = None
+    skipped: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_good(self) -> bool:
         return not self.failures and self.planned == self.delivered
 
-    def line(self) -> str:
-        """FAULTS and a JSON object."""
-        faults = {kind: {"planned": n, "delivered": self.delivered[kind]} for kind, n in sorted(self.planned.items())}
-        said: dict[str, Any] = {
-            "part": self.part,
-            "store": self.store,
-            "faults": faults,
-            "failures": len(self.failures),
-        }
-        said |= {"skipped": self.skipped} if self.skipped else {}
-        said |= {"seed": self.seed} if self.seed is not None else {}
-        return f"FAULTS {json.dumps(said)}"
+    def tell(self, **counts: int) -> None:
+        """For the ledger. Counts beside faults are named with `_` for each blank."""
+        faults = {fault: (count, self.delivered[fault]) for fault, count in sorted(self.planned.items())}
+        ledger.report(self.part, self.store, faults, counts, failures=len(self.failures), skipped=self.skipped)

@@ -16,8 +16,8 @@ from deltalake.exceptions import DeltaError
 from crash import images, moments
 from place import Place, commit, copied, rows
 from txsink import delta_upkeep, layout
-from txsink.delta import DeltaLog
-from txsink.errors import TxsinkError
+from txsink.delta import TABLE_READS, DeltaLog
+from txsink.errors import TxsinkError, UnavailableError
 from txsink.sink import open_sink
 from txsink.store.local import LocalStore
 from txsink.testing.crash_book import ROOT
@@ -165,3 +165,24 @@ def test_a_power_cut_never_leaves_a_pointer_to_a_torn_checkpoint() -> None:
                 assert data == checkpoint
             assert data in (None, checkpoint)
     assert found == {pointer}
+
+
+def test_a_listing_that_shows_a_commit_and_not_the_one_before_is_read_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a local directory is listed while it grows."""
+    with opened(place) as sink:
+        commit(sink, 0)
+    opens, failures = deltalake.DeltaTable, [DeltaError("found gap")] * (TABLE_READS - 1)
+
+    def opened_late(*given: Any) -> deltalake.DeltaTable:
+        if failures:
+            raise failures.pop()
+        return opens(*given)
+
+    monkeypatch.setattr(deltalake, "DeltaTable", opened_late)
+    assert delta_of(place).table().version() == 0
+    failures += [DeltaError("found gap")] * TABLE_READS
+    with pytest.raises(UnavailableError, match="deltalake cannot read it"):
+        delta_of(place).table()
+    assert not failures

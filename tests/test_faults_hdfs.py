@@ -106,14 +106,15 @@ def test_nodes_killed_before_any_store_call_of_a_writer_lose_and_double_nothing(
     calls = calls_of_a_life(hdfs_cluster)
     assert calls > 25
     lives = [Life(left_pending(hdfs_cluster, f"/faults/{next(COUNT)}"), call) for call in range(1, calls + 1)]
-    tally = Tally("nodes killed", "hdfs")
-    tally.planned[fate] = len(lives)
+    tally = Tally("nodes killed", "HDFS")
+    fault = f"nodes killed: {fate}"
+    tally.planned[fault] = len(lives)
     for life in lives:
         life.start()
     try:
         for life in lives:
             assert life.stands.wait(SECONDS_MAX)
-            tally.delivered[fate] += life.is_alive()
+            tally.delivered[fault] += life.is_alive()
         for node in nodes(hdfs_cluster):
             node.kill()
         if are_back:
@@ -129,7 +130,7 @@ def test_nodes_killed_before_any_store_call_of_a_writer_lose_and_double_nothing(
         tally.failures += [f"{fate}, before call {life.call} ({life.verb}): {one}" for one in wrong(life)]
     failed = sum(life.error is not None for life in lives)
     with capsys.disabled():
-        print(f"\n{tally.line()}\n{fate}: {failed} of {len(lives)} writers were told of an error")
+        tally.tell(calls_told_of_an_error=failed)
     assert tally.failures == []
     assert tally.planned == tally.delivered
     assert {"create", "seal", "put_if_absent", "move", "settle", "read"} <= {life.verb for life in lives}

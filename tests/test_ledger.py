@@ -10,7 +10,7 @@ import pytest
 
 import faults_run
 from faults_run import PARTS, REASONS, Part, on
-from ledger import STORES, Ran, Report, page, parsed, problems, report
+from ledger import STORES, Ran, Report, found_again, kept, page, parsed, problems, report
 
 CRASH = "crash before a call"
 COVERS = on("memory", CRASH)
@@ -62,10 +62,15 @@ def test_a_run_that_proves_less_than_it_claims_fails(part: Ran, problem: str | N
 def test_the_page_shows_counts_reasons_and_what_was_left_out() -> None:
     other = counted(1, 1)._replace(faults={"kill -9": (1, 1)}, store="local disk")
     text = page([ran(counted(1200, 1200)), ran(other)], {(CRASH, "S3"): "no answer can be torn"}, "on 2 cores")
-    assert "| swarm | 5 seeds | 1,200 | 1,200 | 0 | 1.0 |" in text
+    assert "| swarm |  | 5 seeds | 1,200 | 1,200 | 0 | 1.0 |" in text
     assert "| crash before a call | 1,200 | [1] | [1] | [1] | [2] | [1] | [1] |" in text
     assert "2. no answer can be torn" in text
     assert "| kill -9 | [1] | [1] | [1] | 1 |" in text
+
+
+def test_what_parts_told_is_kept_until_they_run_again() -> None:
+    before = [ran(counted(3, 3), counted(2, 1))._replace(told="yesterday"), ran()._replace(name="gone")]
+    assert found_again(kept(before), {"swarm": COVERS, "new": COVERS}) == {"swarm": before[0]}
 
 
 def test_every_cell_is_filled_by_a_part_or_has_a_reason() -> None:

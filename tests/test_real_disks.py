@@ -40,9 +40,9 @@ def test_a_disk_that_is_full_at_any_size_loses_nothing_and_goes_on_once_there_is
     needed = pages_needed(parent, tmp_path)
     assert needed > SIZES
     sizes = random.Random(SEED).sample(range(1, needed), SIZES)
-    tally = fill(parent, tmp_path, sizes, Tally("full disks", "local (tmpfs)", seed=SEED))
+    tally = fill(parent, tmp_path, sizes, Tally("full disks"))
     with capsys.disabled():
-        print(f"\n{tally.line()}")
+        tally.tell()
     assert tally.failures == []
     assert tally.delivered == {"full disk": SIZES}
 
@@ -55,11 +55,12 @@ def test_what_was_acknowledged_before_the_power_went_is_there_after_the_journal_
     require(tmp_path, kind)
     with power.disk(tmp_path, kind) as disk:
         calls = chosen_cuts(calls_of_the_work(parent, disk), CUTS, SEED)
-        tally = cut(parent, disk, calls, Tally("power cuts", f"local ({kind})", seed=SEED))
+        tally = cut(parent, disk, calls, Tally("power cuts"))
     with capsys.disabled():
-        print(f"\n{tally.line()}")
+        tally.tell()
     assert tally.failures == []
-    assert tally.delivered == {kind: len(roads.ROADS) + 1 + CUTS}  # one is told twice: prepared, and committed
+    told = len(roads.ROADS) + 1  # one of them twice: prepared, and committed
+    assert tally.delivered == {f"power cut, {kind}": told + CUTS}
 
 
 @pytest.mark.parametrize("kind", power.KINDS)
@@ -69,8 +70,8 @@ def test_without_fsync_the_same_cuts_lose_what_was_acknowledged(kind: str, paren
     with power.disk(tmp_path, kind) as disk:
         last = calls_of_the_work(parent, disk)[-1]
         calls = random.Random(SEED).sample(range(last // 2, last + 1), LYING_CUTS)
-        tally = cut(parent, disk, calls, Tally("power cuts", f"local ({kind})"), "work_unsynced")
-    assert tally.delivered == {kind: LYING_CUTS}
+        tally = cut(parent, disk, calls, Tally("power cuts"), "work_unsynced")
+    assert tally.delivered == {f"power cut, {kind}": LYING_CUTS}
     assert all(any(f"call {call}:" in one for one in tally.failures) for call in calls), tally.failures
 
 
@@ -82,6 +83,6 @@ def test_without_syncs_of_directories_a_cut_after_an_acknowledgement_takes_the_e
     require(tmp_path, kind)
     with power.disk(tmp_path, kind) as disk:
         calls = chosen_cuts(calls_of_the_work(parent, disk), 0, SEED)
-        tally = cut(parent, disk, calls, Tally("power cuts", f"local ({kind})"), "work_unnamed")
-    assert tally.delivered == {kind: len(roads.ROADS) + 1}
+        tally = cut(parent, disk, calls, Tally("power cuts"), "work_unnamed")
+    assert tally.delivered == {f"power cut, {kind}": len(roads.ROADS) + 1}
     assert any("I3" in one for one in tally.failures), tally.failures

@@ -15,12 +15,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import spark_processes
 import txsink
+from ledger import is_full, report
 from seen import names, rows_of, staging
 from spark_processes import ROOT, Ended
 
@@ -42,41 +44,54 @@ DRIVER_KILLS = (
     "driver/format/after-prepare/1",
     "driver/format/after-commit/2",
 )
-ROWS_PER_FILE = 50
+# For the ledger: ten rounds of these lives, ten times as many executors, and ten million rows.
+ROUNDS = 10 if is_full() else 1
+ROWS_PER_FILE = 50_000 if is_full() else 50
+EXECUTOR_KILLS = {"row/each": 10 * ROUNDS, "row/format": 5 * ROUNDS, "seal/format": 5 * ROUNDS}
 
 
-def source(directory: Path, files: int) -> list[int]:
-    """Files of rows that a stream takes in their order; all ids."""
+def source(directory: Path, files: int) -> int:
+    """Files of rows that a stream takes; how many rows they have, whose ids are the numbers below that."""
     (directory / "source").mkdir()
     (directory / "kills").mkdir()
     spark_processes.home(directory)
     for number in range(files):
-        ids = range(number * ROWS_PER_FILE, (number + 1) * ROWS_PER_FILE)
-        table = pa.table({"id": pa.array(ids, pa.int64()), "p": pa.array([one % 2 for one in ids], pa.int64())})
-        pq.write_table(table, directory / "source" / f"{number:03}.parquet")
-    return list(range(files * ROWS_PER_FILE))
+        ids = np.arange(number * ROWS_PER_FILE, (number + 1) * ROWS_PER_FILE)
+        pq.write_table(pa.table({"id": ids, "p": ids % 2}), directory / "source" / f"{number:03}.parquet")
+    return files * ROWS_PER_FILE
+
+
+def life(
+    master: str, directory: Path, files: int, doors: Sequence[str], kills: str
+) -> tuple[list[str], dict[str, str]]:
+    """The command of a driver, and its environment."""
+    given = {"TXSINK_KILLS": str(directory / "kills"), "SPARK_HOME": str(directory / "spark")}
+    given["TXSINK_STRIDE"] = str(2 * ROWS_PER_FILE)
+    if kills:
+        given["TXSINK_KILL"] = kills
+    env = spark_processes.environment(ROOT / "tests" / "spark_site", **given)
+    return [sys.executable, str(ROOT / "tests" / "spark_killed.py"), master, str(directory), str(files), *doors], env
 
 
 def live(master: str, directory: Path, files: int, doors: Sequence[str], kills: str) -> Ended:
     """One life of a driver."""
-    given = {"TXSINK_KILLS": str(directory / "kills"), "SPARK_HOME": str(directory / "spark")}
-    if kills:
-        given["TXSINK_KILL"] = kills
-    env = spark_processes.environment(ROOT / "tests" / "spark_site", **given)
-    command = [sys.executable, str(ROOT / "tests" / "spark_killed.py"), master, str(directory), str(files), *doors]
+    command, env = life(master, directory, files, doors, kills)
     return spark_processes.run(command, directory, env)
 
 
-def check(directory: Path, ended: Ended, expected: list[int]) -> None:
+def check(directory: Path, ended: Ended, rows: int) -> None:
     """I1, I5, I9: the three readers see every row once, and nothing is left once a new run has swept."""
     assert ended.code == 0, ended.errors
     by_spark = json.loads(ended.output.splitlines()[-1])
     for door in ("each", "format"):
         table = directory / door
-        assert by_spark[door] == expected
-        assert rows_of(table) == expected
-        found = duckdb.sql("select id from read_parquet(?) order by id", params=[f"{table}/**/*.parquet"]).fetchall()
-        assert [row[0] for row in found] == expected
+        every_row_once = [rows, rows, 0, rows - 1]
+        assert by_spark[door] == every_row_once
+        query = "select count(id), count(distinct id), min(id), max(id) from"
+        files = f"{table}/**/*.parquet"
+        assert list(duckdb.sql(f"{query} read_parquet(?)", params=[files]).fetchall()[0]) == every_row_once
+        by_log = txsink.open_table(str(table)).to_arrow()  # noqa: F841 -- duckdb finds it by its name
+        assert list(duckdb.sql(f"{query} by_log").fetchall()[0]) == every_row_once
         (writer,) = txsink.open_table(str(table)).writers()
         txsink.open_writer(str(table), writer).close()
         assert names(staging(table)) == []
@@ -89,31 +104,57 @@ def delivered(directory: Path) -> int:
 
 def test_a_driver_killed_ten_times_writes_every_row_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """S11, S21, S30: while staging, before and after each entry, and in the middle of a publish."""
-    expected = source(tmp_path, 30)
-    for kill in DRIVER_KILLS:
+    rows = source(tmp_path, 200 if is_full() else 30)
+    # The same plan with a zero before its number is a plan of its own.
+    kills = [f"{kill[:-1]}{'0' * number}{kill[-1]}" for number in range(ROUNDS) for kill in DRIVER_KILLS]
+    for kill in kills:
         ended = live("local[2]", tmp_path, 1, [f"{kill.split('/')[1]}=0"], kill)
         assert ended.code == -signal.SIGKILL, f"{kill} was not delivered: {ended.errors}"
     count = delivered(tmp_path)
     with capsys.disabled():
-        print(f"\n{count} of {len(DRIVER_KILLS)} kills of the driver delivered")
-    assert count == len(DRIVER_KILLS)
-    check(tmp_path, live("local[2]", tmp_path, 8, ["each=0", "format=0"], ""), expected)
+        report("Spark", "local disk", {"Spark's driver killed": (len(kills), count)}, {"rows": rows})
+    assert count == len(kills)
+    check(tmp_path, live("local[2]", tmp_path, 8, ["each=0", "format=0"], ""), rows)
 
 
 def test_executors_killed_twenty_times_write_every_row_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """S11, S27: in the middle of a task's rows, and when a task has staged a file and nobody knows."""
-    expected = source(tmp_path, 20)
+    kills = EXECUTOR_KILLS
+    rows = source(tmp_path, 20 * ROUNDS)
     # The first file that each of five workers stages, one after the other: 1, 01, 001 … are plans of their own. Later
     # files would come or not, as the tasks are spread.
-    seals = ";".join(f"executor/format/seal/{'0' * number}1" for number in range(5))
-    ended = live("local-cluster[2,1,1024]", tmp_path, 2, ["each=10", "format=5"], seals)
+    seals = ";".join(f"executor/format/seal/{'0' * number}1" for number in range(kills["seal/format"]))
+    doors = [f"each={kills['row/each']}", f"format={kills['row/format']}"]
+    ended = live("local-cluster[2,1,1024]", tmp_path, 2, doors, seals)
     count = delivered(tmp_path)
     with capsys.disabled():
-        print(f"\n{count} of 20 kills of executors delivered")
+        report("Spark", "local disk", {"Spark's executor killed": (sum(kills.values()), count)}, {"rows": rows})
     assert ended.code == 0, ended.errors
-    assert count == 20
+    assert count == sum(kills.values())
     assert f"dead {count}" in ended.output, "Spark has not seen as many executors die"
-    check(tmp_path, ended, expected)
+    check(tmp_path, ended, rows)
+
+
+@pytest.mark.parametrize(
+    ("door", "point"), [("each", "publish/2"), ("each", "before-prepare/2"), ("format", "before-commit/2")]
+)
+def test_of_two_drivers_of_one_query_the_one_that_slept_is_fenced(door: str, point: str, tmp_path: Path) -> None:
+    """S20: it stops in a commit, another driver takes over and finishes, and then it goes on."""
+    rows = source(tmp_path, 3)
+    (beside := tmp_path / "sleeper").mkdir()
+    plan = f"sleeper/{door}/{point}"
+    command, env = life("local[2]", tmp_path, 1, [f"{door}=0"], plan)
+    with spark_processes.started(command, beside, env) as sleeper:
+        assert spark_processes.wait_until_stopped(sleeper), (beside / "errors").read_text()
+        ended = live("local[2]", tmp_path, 1, [f"{door}=0"], "")
+        assert ended.code == 0, ended.errors
+        spark_processes.go_on(sleeper.pid)
+        code = sleeper.wait(spark_processes.SECONDS)
+    assert delivered(tmp_path) == 1
+    errors = (beside / "errors").read_text()
+    assert code not in (0, -signal.SIGKILL), errors
+    assert "FencedError" in errors, errors
+    assert rows_of(tmp_path / door) == list(range(rows))
 
 
 # -- in Spark's own writer ------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from txsink.slots import Bytes, Stamps, possibly_written, put
 from txsink.store import StorageOptions, Store
 
 COMMIT_TRIES = 100
+TABLE_READS = 5
 ZONED = pa.timestamp("us", "UTC")
 FILES_KEPT = 10_000  # of a table read from its first commit on; larger ones are asked of deltalake when needed
 _POINTER_BYTES_MAX, _COMMIT_BYTES_MAX = 1 << 20, 1 << 30
@@ -138,15 +139,20 @@ class DeltaLog:
         """The table as deltalake has it."""
         what = f"read the Delta table {self.uri}"
         deltalake = _deltalake(what)
-        try:
-            return deltalake.DeltaTable(self.uri, version, _options_of(self.store, self.root))
-        except deltalake.exceptions.TableNotFoundError as error:
-            advice = "Restore its _delta_log from a copy; nothing was changed"
-            raise CorruptError(what, "deltalake finds no Delta table there", advice) from error
-        except (deltalake.exceptions.DeltaError, OSError) as error:
-            # Not its words: of some stores they hold what was sent.
-            found = f"deltalake cannot read it ({type(error).__name__})"
-            raise UnavailableError(what, found, "Retry; if it stays so, read it by deltalake alone") from None
+        kind = ""
+        # A listing of a local directory that grows may hold a commit and not the one before it: deltalake sees a gap
+        # there, and none when it looks again. Listings of other stores come in the order of names.
+        for _ in range(TABLE_READS if is_local(self.uri) else 1):
+            try:
+                return deltalake.DeltaTable(self.uri, version, _options_of(self.store, self.root))
+            except deltalake.exceptions.TableNotFoundError as error:
+                advice = "Restore its _delta_log from a copy; nothing was changed"
+                raise CorruptError(what, "deltalake finds no Delta table there", advice) from error
+            except (deltalake.exceptions.DeltaError, OSError) as error:
+                kind = type(error).__name__  # not its words: of some stores they hold what was sent
+        raise UnavailableError(
+            what, f"deltalake cannot read it ({kind})", "Retry; if it stays so, read it by deltalake alone"
+        )
 
     # -- appending ------------------------------------------------------------------------------------
 
@@ -329,6 +335,11 @@ def _unsigned(kind: pa.DataType) -> pa.DataType | None:
         return kind
     parts = [kind.field(at).type for at in range(kind.num_fields)] if pa.types.is_nested(kind) else []
     return next((found for part in parts if (found := _unsigned(part)) is not None), None)
+
+
+def is_local(uri: str) -> bool:
+    """Whether the table lies on a local disk."""
+    return "://" not in uri or uri.startswith("file://")
 
 
 def _deltalake(what: str) -> Any:

@@ -12,15 +12,13 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from txsink import layout
+from txsink.delta import DeltaLog, is_local
 from txsink.errors import TxsinkError
-
-if TYPE_CHECKING:
-    from txsink.delta import DeltaLog
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +46,7 @@ def checkpoint(delta: DeltaLog) -> int:
     """Make a checkpoint of the newest version, delete commits that have expired; the version."""
     table = delta.table()
     version: int = table.version()
-    if _is_local(delta.uri):
+    if is_local(delta.uri):
         _checkpoint_aside(delta, table)
     else:
         table.create_checkpoint()
@@ -62,10 +60,6 @@ def _quietly(delta: DeltaLog) -> None:
         checkpoint(delta)
     except Exception as error:  # noqa: BLE001 -- whatever deltalake raises, a checkpoint only saves time
         _log.warning("no checkpoint of %s was made: %s", delta.root, type(error).__name__)
-
-
-def _is_local(uri: str) -> bool:
-    return "://" not in uri or uri.startswith("file://")
 
 
 def _checkpoint_aside(delta: DeltaLog, table: Any) -> None:
