@@ -185,7 +185,7 @@ class Hunt:
         if not tests:
             return ""
         found = self._trials.run(tests, {mutant.module: mutant.source})
-        return NO_END if found is None else found.failed
+        return NO_END if found is None or (found.exit_code and not found.failed) else found.failed
 
     def _tests_of(self, mutant: Mutant) -> list[str]:
         """All that pass the statement, the likeliest killers and the quickest first."""
@@ -203,7 +203,7 @@ class Hunt:
         }
         found = self._trials.run(tests, sources)
         if found is None or found.exit_code:
-            message = f"the tests fail without a mutant: {found and found.failed}"
+            message = f"the tests fail without a mutant:\n{self._trials.output.read_text()[-4000:]}"
             raise RuntimeError(message)
         return found
 
@@ -222,6 +222,8 @@ def pairs_of(path: Path) -> dict[str, str]:
 def main(words: list[str]) -> int:
     """Hunt the mutants; 1 when one survives without a reason, or is killed in spite of one."""
     chosen = [one for one in mutants() if not words or any(word in one.name for word in words)]
+    if not chosen:
+        raise SystemExit("no mutant has such a name")
     reasons, killers, wrong = explained(), dict[str, str](), []
     with trials() as made:
         hunt = Hunt(made, chosen)

@@ -21,6 +21,7 @@ import signal
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -95,8 +96,10 @@ class Trials:
         """Run the tests in this order with these modules changed; None when that does not come to an end."""
         told = self.place / "told.json"
         told.unlink(missing_ok=True)
-        for module, source in changed.items():
-            (self.place / "txsink" / module).write_text(source, encoding="utf-8")
+        sources = {self.place / "txsink" / module: source for module, source in changed.items()}
+        former = {path: path.read_text(encoding="utf-8") for path in sources}
+        for path, source in sources.items():
+            path.write_text(source, encoding="utf-8")
         sys.stdout.flush()
         process = os.fork()
         if process == 0:
@@ -106,8 +109,8 @@ class Trials:
         os.waitpid(process, 0)
         timer.cancel()
         _end(process)  # what it started
-        for module in changed:
-            shutil.copy(ROOT / "txsink" / module, self.place / "txsink" / module)
+        for path, source in former.items():
+            path.write_text(source, encoding="utf-8")
         shutil.rmtree(self.place / "temporary", ignore_errors=True)
         return Outcome(**json.loads(told.read_text())) if told.exists() else None
 
@@ -118,6 +121,7 @@ class Trials:
             output = os.open(self.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(output, 1)
             os.dup2(output, 2)
+            os.environ.pop("FAULTS_SCALE", None)  # the tests are those of `make test`
             os.environ.update(PYTHONPATH=f"{self.place}:{self.place / 'formats'}", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
             ours = Path(__file__).parent
             sys.path[:] = [
@@ -133,8 +137,9 @@ class Trials:
             half = told.with_suffix(".half")
             half.write_text(json.dumps(watch.outcome(int(code))._asdict()))
             half.rename(told)
-        finally:
-            os._exit(0)
+        except BaseException:  # noqa: BLE001 -- whatever it is, it is told and the child ends here
+            traceback.print_exc()
+        os._exit(0)
 
 
 def marked(text: str, marks: Mapping[int, str]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from place import Place, commit, rows
@@ -69,3 +71,22 @@ def test_a_run_that_leaves_nothing_staged_takes_its_mark_away(place: Place) -> N
         commit(sink, 1)
         assert len(names(marks)) == 1
     assert names(marks) == []
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_run_that_is_over_waits_for_the_checkpoint_it_makes(place: Place, is_used: bool) -> None:
+    """Whether it leaves its mark or takes it away."""
+    sink = place.sink(layout="delta")
+    if is_used:
+        commit(sink, 1)
+    over = threading.Event()
+    delta = sink.publisher.delta  # type: ignore[attr-defined]
+    delta.upkeep = checkpoint = threading.Thread(target=over.wait)
+    checkpoint.start()
+    closing = threading.Thread(target=sink.close)
+    closing.start()
+    closing.join(0.2)
+    assert closing.is_alive()
+    over.set()
+    closing.join()
+    assert not checkpoint.is_alive()
