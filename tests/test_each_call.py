@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import deltalake
+import pyarrow as pa
 import pytest
 
 from place import Place, commit, rows
@@ -90,3 +92,10 @@ def test_a_run_that_is_over_waits_for_the_checkpoint_it_makes(place: Place, is_u
     over.set()
     closing.join()
     assert not checkpoint.is_alive()
+
+
+def test_a_delta_table_that_is_there_is_written_into(place: Place) -> None:
+    """I1: as such, and as it is partitioned, though a new table would not be one here."""
+    deltalake.write_deltalake(str(place.path), pa.table({"id": [1], "day": ["a"]}), partition_by=["day"])
+    with place.sink() as sink:
+        assert (sink.log.state.layout, sink.log.state.partition_columns) == ("delta", ("day",))
