@@ -38,7 +38,7 @@ from ledger import STORES, Cell, Ran, found_again, kept, page, parsed, problems
 
 ROOT = Path(__file__).parents[1]
 BUDGET_SECONDS = 3600
-PYTEST = ("-m", "pytest", "-q", "-s", "-p", "no:cacheprovider")
+PYTEST = ("-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "--timeout", "14400")
 
 
 class Part(NamedTuple):

@@ -19,9 +19,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from ledger import is_full
+
 ROOT = Path(__file__).parents[1]
 # Starting is slow on a busy machine, and nothing here is a measurement.
-SECONDS = 900
+SECONDS = 7200 if is_full() else 900
 TOLD = ("output", "errors")
 
 

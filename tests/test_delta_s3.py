@@ -19,7 +19,7 @@ import pytest
 import txsink
 from contract_delta import DeltaContract, DeltaSite, ObjectContract, Opened
 from s3_proxy import Proxy, proxied
-from s3_servers import Server, parameters
+from s3_servers import SECRET_KEY, Server, parameters
 from test_table_s3 import ESCAPED, Lake, bucket_of, opened_once, options_of, prepare, put, put_rows, stage_only
 from txsink import delta_upkeep, layout
 from txsink.errors import CorruptError, UnavailableError
@@ -250,6 +250,25 @@ def test_opening_lists_the_marks_alone_and_reads_what_came_since_the_last_checkp
 
 
 # -- secrets ----------------------------------------------------------------------------------------------
+
+
+@on_three
+def test_nothing_that_is_stored_holds_a_secret(lake: DeltaLake, caplog: pytest.LogCaptureFixture) -> None:
+    """Entries, commit messages of Delta's log, its checkpoints, data files; nor does a logger hear of one."""
+    caplog.set_level("DEBUG", "txsink")
+    with lake.writer() as sink:
+        put(sink, 0, 1)
+        delta_upkeep.checkpoint(sink.publisher.delta)  # type: ignore[attr-defined]
+        put(sink, 1, 2)
+    store = lake.table().log.store
+    names = lake.names()
+    assert [name for name in names if "_delta_log/" in name and ".checkpoint" in name]
+    assert [name for name in names if name.startswith("_txsink/")]
+    for name in names:
+        data = store.read(f"{lake.root}/{name}", 1 << 20)
+        assert data is not None
+        assert SECRET_KEY.encode() not in data, name
+    assert SECRET_KEY not in caplog.text
 
 
 @on_three

@@ -135,9 +135,7 @@ def test_executors_killed_twenty_times_write_every_row_once(tmp_path: Path, caps
     check(tmp_path, ended, rows)
 
 
-@pytest.mark.parametrize(
-    ("door", "point"), [("each", "publish/2"), ("each", "before-prepare/2"), ("format", "before-commit/2")]
-)
+@pytest.mark.parametrize(("door", "point"), [("each", "publish/2"), ("format", "before-commit/2")])
 def test_of_two_drivers_of_one_query_the_one_that_slept_is_fenced(door: str, point: str, tmp_path: Path) -> None:
     """S20: it stops in a commit, another driver takes over and finishes, and then it goes on."""
     rows = source(tmp_path, 3)

@@ -56,8 +56,8 @@ IDS = re.findall(r"^ {4}(S\d+) ", __doc__ or "", re.MULTILINE)
 SPARK = ("test_spark", "spark_cluster_driver", "spark_connect_driver")
 # The state of what was begun, and of the checkpoint, meets a new start.
 RESTARTS = {
-    "hdfs": ("S13", "S21", "S22", "S23", "S28", "S30", "S32"),
-    "s3": ("S13", "S21", "S22", "S23", "S28", "S30", "S32"),
+    "hdfs": ("S13", "S21", "S22", "S23", "S28", "S30", "S31", "S32"),
+    "s3": ("S13", "S21", "S22", "S23", "S28", "S30", "S31", "S32"),
 }
 
 

@@ -9,6 +9,7 @@ import io
 import itertools
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
@@ -22,7 +23,7 @@ import pytest
 
 import txsink
 from hdfs_cluster import Cluster
-from s3_proxy import Proxy, Request, lose_answer, proxied, refuse
+from s3_proxy import Proxy, Request, delay, lose_answer, proxied, refuse
 from s3_servers import Server, parameters
 from spark_session import missing, told
 from txsink.errors import InvalidRequestError, OutcomeUnknownError
@@ -36,6 +37,7 @@ if reason := missing():
 
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 import pyspark_txsink
 from pyspark_txsink import arrow, options
@@ -138,16 +140,29 @@ class Stream:
             pq.write_table(pa.table({"id": ids}), self.source / f"{number}.parquet")
 
     def run(self) -> None:
+        self.start().awaitTermination()
+
+    def start(self) -> StreamingQuery:
         site = self.site
         df = site.spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).parquet(str(self.source))
         df = df.repartition(self.tasks) if self.tasks > 1 else df
         writer = df.writeStream.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True)
         if self.door == "each_batch":
             each = pyspark_txsink.each_batch(site.uri, layout="parquet", storage_options=site.options)
-            query = writer.foreachBatch(each).start()
-        else:
-            query = writer.format("txsink").options(**site.text_options).start(site.uri)
-        query.awaitTermination()
+            return writer.foreachBatch(each).start()
+        return writer.format("txsink").options(**site.text_options).start(site.uri)
+
+    def stop_while(self, is_there: Callable[[], bool], go_on: Callable[[], object]) -> None:
+        """Stop a run once it stands still at a point, which it leaves when it has stopped."""
+        query = self.start()
+        wait_for(lambda: is_there() or not query.isActive)
+        assert is_there(), query.exception()
+        stopping = threading.Thread(target=query.stop)
+        stopping.start()
+        wait_for(lambda: not query.isActive)
+        go_on()
+        stopping.join(WAIT_SECONDS_MAX)
+        assert not stopping.is_alive()
 
     def fail(self) -> None:
         with pytest.raises(Exception, match=r"AccessDenied|403|[Qq]uota"):
@@ -172,6 +187,14 @@ class Stream:
 
 
 DOORS = pytest.mark.parametrize("door", ["each_batch", "format"])
+
+
+def wait_for(state: Callable[[], bool]) -> None:
+    for _ in range(WAIT_SECONDS_MAX * 20):
+        if state():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not come about")
 
 
 def is_entry(request: Request) -> bool:
@@ -282,6 +305,41 @@ def test_a_stream_on_hdfs_that_lost_the_answer_of_a_commit_writes_it_once(
         with pytest.raises(Exception, match="planned"):
             stream.run()
     assert len(lost) == 2
+    stream.finish()
+
+
+@DOORS
+@pytest.mark.parametrize("server", parameters("ministack", "minio"), indirect=True)
+def test_a_query_on_s3_stopped_in_the_middle_of_a_publish_goes_on_where_it_was(
+    lake: Site, proxy: Proxy, tmp_path: Path, door: str
+) -> None:
+    """S31: two files of four have their names; the request for the third is on its way."""
+    hasty = lake._replace(options={**lake.options, "config_kwargs": {"read_timeout": 2}})
+    stream = Stream(hasty, tmp_path, door, tasks=4)
+    proxy.plan(delay(3, is_publish))
+    stream.stop_while(lambda: bool(proxy.held), proxy.release)
+    proxy.check_delivered()
+    proxy.plan()
+    stream.finish()
+
+
+def test_a_query_on_hdfs_stopped_in_the_middle_of_a_publish_goes_on_where_it_was(
+    hdfs: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S31: two files of four have their names."""
+    move, here, go = HdfsStore.move, threading.Event(), threading.Event()
+
+    def moved(self: HdfsStore, moves: list[tuple[str, str]]) -> Any:
+        if here.is_set():
+            return move(self, moves)
+        undone = move(self, moves[:2])
+        here.set()
+        assert go.wait(WAIT_SECONDS_MAX)
+        return undone + move(self, moves[2:])
+
+    monkeypatch.setattr(HdfsStore, "move", moved)
+    stream = Stream(hdfs, tmp_path, "each_batch", tasks=4)
+    stream.stop_while(here.is_set, go.set)
     stream.finish()
 
 
