@@ -50,7 +50,7 @@ TESTS = (
         for name in (
             "transaction", "recovery", "sweep", "overwrite", "abort_unfinished", "publish", "publish_uploads", "sink",
             "expiry", "unknown", "log", "log_old", "log_damage", "runs", "counted", "found", "each_call",
-            "delta_foreign", "delta_cleanup",
+            "delta_foreign", "delta_durable", "delta_cleanup",
         )
     ),
     "tests/test_delta_publish.py::TestLocal",

@@ -13,7 +13,7 @@ from mutation import MODULES, SEEN, SURVIVES, explained, mutants, pairs_of
 from mutation_trials import ROOT
 
 RUN_IT = "run tests/mutation.py"
-SAMPLE = 20  # mutants that are killed once more here
+SAMPLE = 25  # mutants that are killed once more here
 
 
 def test_every_module_of_the_protocol_has_mutants_and_each_changes_it() -> None:
