@@ -9,11 +9,14 @@ Does not promise: an order among processes. Each has seeds of its own.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from multiprocessing import get_context
@@ -41,16 +44,28 @@ def tally(first: int, number: int) -> Tally:
     """Run `number` seeds from `first` on."""
     planned, delivered = Counter[str](), Counter[str]()
     calls, failures = 0, []
-    for seed in range(first, first + number):
-        try:
-            done = swarm.run(seed)
-        except Violation as violation:
-            failures.append(f"seed {seed}: {violation}\n    replay: .venv/bin/python tests/swarm_run.py {seed}")
-            continue
-        planned.update(done.planned)
-        delivered.update(done.delivered)
-        calls += done.calls
+    with seldom_collected():
+        for seed in range(first, first + number):
+            try:
+                done = swarm.run(seed)
+            except Violation as violation:
+                failures.append(f"seed {seed}: {violation}\n    replay: .venv/bin/python tests/swarm_run.py {seed}")
+                continue
+            planned.update(done.planned)
+            delivered.update(done.delivered)
+            calls += done.calls
     return Tally(number, calls, planned, delivered, failures)
+
+
+@contextmanager
+def seldom_collected() -> Iterator[None]:
+    """Garbage is looked for every few seeds, and seldom among what lives long: that is the decoded, which stays."""
+    before = gc.get_threshold()
+    gc.set_threshold(2_000, 50, 1_000)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def added(found: list[Tally]) -> Tally:

@@ -145,15 +145,14 @@ class Log:
 
     def commit_of(self, writer: str, epoch: int) -> Fact | None:
         """The commit of an epoch (or the rewind to it); None when it was never committed, or was taken back."""
-        chosen = (pc.field("writer") == writer) & (pc.field("kind") == "commit") & (pc.field("epoch") <= epoch)
-        commits = segment.rows_of(self.facts().filter(chosen))
+        known = segment.chosen(self.facts(), "commit", writer=writer)
+        commits = segment.rows_of(known.filter(pc.less_equal(known["epoch"], epoch)))
         # Only a rewind goes back (I4): when a lower epoch was committed after it, this one was taken back.
         return commits[-1] if commits and commits[-1].epoch == epoch else None
 
     def replacements(self, writer: str) -> list[Fact]:
         """The files the writer's epochs replaced: all that they removed, but for what rewinds took back."""
-        chosen = (pc.field("writer") == writer) & pc.field("kind").isin(["commit", "remove"])
-        facts = segment.rows_of(self.facts().filter(chosen))
+        facts = segment.rows_of(segment.chosen(self.facts(), "commit", "remove", writer=writer))
         commits = [fact for fact in facts if fact.kind == "commit"]
         rewinds = {after.version for one, after in pairwise(commits) if (after.epoch or 0) < (one.epoch or 0)}
         return [fact for fact in facts if fact.kind == "remove" and fact.version not in rewinds]
@@ -163,7 +162,7 @@ class Log:
         if since >= (self.state.version + 1) // BLOCK * BLOCK - 1:
             found = self._facts_of(since + 1, self.state.version)
         else:
-            found = segment.rows_of(self.facts().filter(pc.field("kind").isin(["claim", "retire"])))
+            found = segment.rows_of(segment.chosen(self.facts(), "claim", "retire"))
         holder = self.state.writers.get(writer)
         return any(
             fact.writer == writer

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-import pyarrow.compute as pc
-
 from txsink import layout, segment
 from txsink.decision import Action, End, LogFact, decide
 from txsink.entry import Maintenance
@@ -191,13 +189,14 @@ def _expire_below(log: Log, first: int, boundary: int) -> None:
     root = f"{log.root}/{layout.REMOVED_DIRECTORY}"
     gone = {
         layout.removed_path(fact.prepared or 0, fact.path or "")
-        for fact in segment.rows_of(removals.filter(pc.field("kind") == "remove"))
+        for fact in segment.rows_of(segment.chosen(removals, "remove"))
         if fact.version <= boundary
     }
     _delete(
         log.store, root, root, [path for path in log.store.list(root) if f"{layout.REMOVED_DIRECTORY}/{path}" in gone]
     )
-    kept = {layout.segment_path(*pair) for pair in segment.ranges(log.state.version + 1)}
+    # A list, which has an order: the same run settles the same names in the same order.
+    kept = [layout.segment_path(*pair) for pair in segment.ranges(log.state.version + 1)]
     newest = max(log.summaries(), default=0)
     # ORDER: segments and summary durable before the entries they replace go, else a power cut leaves neither (I1).
     log.store.settle([f"{log.root}/{path}" for path in (*kept, layout.summary_path(newest))])
@@ -229,7 +228,7 @@ def _named(log: Log, publisher: Publisher) -> Callable[[StagedName], bool]:
     pending = {name for item in log.state.pending for name in names_of(log.prepare_entry(item.prepared))}
     if not publisher.is_in_place:
         return pending.__contains__
-    added = set(log.facts().filter(pc.field("kind") == "add")["path"].to_pylist())
+    added = set(segment.chosen(log.facts(), "add")["path"].to_pylist())
     aborting = {name for item in log.state.aborting for name in names_of(log.prepare_entry(item.prepared))}
     return lambda name: name in pending or name in aborting or name.path in added
 

@@ -45,6 +45,7 @@ SCHEMA = pa.schema(
 
 
 _KINDS = pa.array(["add", "remove", "commit", "abort", "claim", "retire", "convert"])
+_THREADS_FROM_BYTES = 1 << 20
 _partitions = msgspec.json.Decoder(dict[str, str | None])
 
 
@@ -141,6 +142,14 @@ def rows_of(facts_table: pa.Table) -> list[Fact]:
     return [Fact(*row) for row in zip(*(column.to_pylist() for column in facts_table.columns), strict=True)]
 
 
+def chosen(facts_table: pa.Table, *kinds: str, writer: str | None = None) -> pa.Table:
+    """The facts of some kinds, and of one writer if given. By masks: an expression sets a query engine going."""
+    mask = pc.is_in(facts_table["kind"], value_set=pa.array(kinds))
+    if writer is not None:
+        mask = pc.and_(mask, pc.equal(facts_table["writer"], writer))
+    return facts_table.filter(mask)
+
+
 def encode(facts_table: pa.Table) -> bytes:
     """A table of facts as the bytes of a segment."""
     sink = io.BytesIO()
@@ -151,7 +160,9 @@ def encode(facts_table: pa.Table) -> bytes:
 def decode(data: bytes, path: str) -> pa.Table:
     """The facts in a segment, or CorruptError; none names a path outside of its table."""
     try:
-        found = pq.read_table(pa.BufferReader(data), page_checksum_verification=True).cast(SCHEMA)
+        # Not `read_table`, which makes a dataset of the one file: twice the time.
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        found = file.read(use_threads=len(data) > _THREADS_FROM_BYTES).cast(SCHEMA)
         _require_facts(found)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptError(
@@ -165,7 +176,7 @@ def _require_facts(found: pa.Table) -> None:
         raise ValueError("a fact lacks its version, kind, writer, run or time")
     if not pc.all(pc.is_in(found["kind"], value_set=_KINDS), min_count=0).as_py():
         raise ValueError("a fact is of a kind that there is not")
-    files = found.filter(pc.is_in(found["kind"], value_set=_KINDS[:2]))
+    files = found.select(["path", "bytes", "rows"]).filter(pc.is_in(found["kind"], value_set=_KINDS[:2]))
     held = (files["path"].null_count, files["bytes"].null_count, files["rows"].null_count)
     if any(held) or not pc.all(pc.match_substring_regex(files["path"], layout.DATA_PATH), min_count=0).as_py():
         raise ValueError("a fact names a file outside of the table, or none")

@@ -82,6 +82,8 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def pending_of(self, writer: str) -> tuple[Pending, ...]:
         """The writer's pending transactions, in the order they were prepared."""
+        if not self.pending:  # as most of the time
+            return ()
         return tuple(pending for pending in self.pending if pending.writer == writer)
 
     def last_epoch(self, writer: str) -> int | None:

@@ -138,7 +138,7 @@ def slots_of(files: Files) -> dict[int, bytes]:
     }
 
 
-@lru_cache(maxsize=1 << 15)
+@lru_cache(maxsize=1 << 11)
 def decoded(data: bytes, version: int) -> AnyEntry:
     """The entry in a slot."""
     try:

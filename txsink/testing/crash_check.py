@@ -191,7 +191,7 @@ def _check_derived(book: Book, files: Files) -> None:
                 state = states.decode(data)
                 is_true = state is not None and state.digest == book.digests[last]
             else:
-                is_true = _says(data, book.digests[last]) or _is_said(data, book, *pair)
+                is_true = _says(data, book.digests[last]) or _is_said(f"{start}{name}", data, book, *pair)
             if not is_true:
                 raise Violation("I7 made of a lost entry", f"{name} does not say what the entries say")
 
@@ -204,12 +204,12 @@ def _says(data: bytes, digest: str) -> bool:
     return (data, digest) in _said
 
 
-def _is_said(data: bytes, book: Book, first: int, last: int) -> bool:
+def _is_said(path: str, data: bytes, book: Book, first: int, last: int) -> bool:
     expected = []
     for entry in book.log[first : last + 1]:
         prepare = book.log[entry.prepared] if isinstance(entry, Commit | Abort) else None
         expected += segment.facts(entry, cast("Prepare | None", prepare))
-    is_true = segment.rows_of(segment.decode(data, "")) == expected
+    is_true = segment.rows_of(segment.decode(data, path)) == expected
     if is_true:
         if len(_said) >= _SAID_MAX:
             _said.clear()

@@ -38,6 +38,8 @@ Disk: TypeAlias = SimDisk | Objects | Names
 START_MS = 1_760_000_000_000
 TRIES = 3
 
+_LOG = f"{ROOT}/{layout.LOG_DIRECTORY}/"
+
 
 def stamps_of(life: int) -> Stamps:
     """Clock and ids of one process: no two processes share an id, and nobody waits."""
@@ -65,18 +67,36 @@ def small_blocks() -> Iterator[None]:
             setattr(module, name, size)
 
 
-_decode_entry, _decode_segment = lru_cache(1 << 15)(entry.decode), lru_cache(1 << 13)(segment.decode)
+#: Pure functions of bytes or text, asked the same all the time, with what they said. One run holds a few hundred
+#: entries, and two runs share few: to remember more costs more than it saves.
+_REMEMBERED: tuple[tuple[ModuleType, str, Callable[..., Any]], ...] = tuple(
+    (module, name, lru_cache(size)(getattr(module, name)))
+    for module, name, size in (
+        (entry, "decode", 1 << 11),
+        (entry, "digest", 1 << 11),
+        (entry, "seal", 1 << 11),
+        (entry, "unseal", 1 << 11),
+        (entry, "is_data_path", 1 << 11),
+        (layout, "entry_path", 1 << 10),
+        (layout, "is_same_run", 1 << 10),
+        (layout, "parse_version", 1 << 10),
+        (layout, "run_directory", 1 << 10),
+        (segment, "decode", 1 << 8),
+    )
+)
 
 
 @contextmanager
 def remembered() -> Iterator[None]:
-    """Pure functions of bytes remember what they said: every entry and segment is decoded once."""
-    before = entry.decode, segment.decode
+    """Pure functions remember what they said: every entry and segment is decoded once."""
+    before = [getattr(module, name) for module, name, _ in _REMEMBERED]
     try:
-        entry.decode, segment.decode = _decode_entry, _decode_segment
+        for module, name, remembering in _REMEMBERED:
+            setattr(module, name, remembering)
         yield
     finally:
-        entry.decode, segment.decode = before
+        for (module, name, _), former in zip(_REMEMBERED, before, strict=True):
+            setattr(module, name, former)
 
 
 class World:
@@ -131,17 +151,15 @@ class World:
 
     def remember(self) -> None:
         """Keep the entries as they are now: expiry is about to delete some."""
-        start = f"{ROOT}/{layout.LOG_DIRECTORY}/"
         for path, data in self.disk.files().items():
-            if path.startswith(start) and (version := layout.parse_version(path[len(start) :])) is not None:
+            if path.startswith(_LOG) and (version := layout.parse_version(path[len(_LOG) :])) is not None:
                 # The first wins: a writer that slept may have put another one into the slot since it expired.
                 self.truth.history.setdefault(version, data)
 
     def remember_before(self, verb: str, path: str) -> None:
         """Keep the entry that this call is about to expire."""
-        start = f"{ROOT}/{layout.LOG_DIRECTORY}/"
-        if verb in {"delete", "replace"} and path.startswith(start):
-            version, data = layout.parse_version(path[len(start) :]), self.disk.files().get(path)
+        if verb in {"delete", "replace"} and path.startswith(_LOG):
+            version, data = layout.parse_version(path[len(_LOG) :]), self.disk.files().get(path)
             if version is not None and data is not None and data != entry.EXPIRED:
                 # The first wins: a writer that slept may have put another one into the slot since it expired.
                 self.truth.history.setdefault(version, data)

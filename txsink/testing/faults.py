@@ -266,7 +266,8 @@ class FaultyStore:
             self.pause(verb, path)
         if self._late:
             self._deliver_late()
-        due = {fault.kind: fault for fault in self.plan if fault.call == self.calls} if self.plan else {}
+        call = len(self.trace)
+        due = {fault.kind: fault for fault in self.plan if fault.call == call} if self.plan else {}
         answer = self._with(due, verb, path, act, torn) if due else act()
         if self.told is not None:
             self.told(verb, path, answer)

@@ -72,7 +72,7 @@ class NameStore:
 
     def list(self, path: str) -> Paths:
         start = f"{path}/"
-        return sorted(name[len(start) :] for name in self._held if name.startswith(start))
+        return sorted([name[len(start) :] for name in self._held if name.startswith(start)])
 
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
         if path in self._held:

@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
-from txsink import layout
-from txsink.testing.crash_book import ROOT, STAGING
+from txsink.testing.crash_book import STAGING, Files
 from txsink.testing.crash_judge import judge
 from txsink.testing.crash_world import World, remembered, small_blocks
 from txsink.testing.faults import READS, REPEATABLE, TEARABLE, Fault, FaultyStore, class_of
@@ -33,7 +32,6 @@ WRITERS = ("w", "v")
 LIVES_MAX = 7
 JUDGE_LIFE = 0x4000  # ids of the recovery differ from those of all lives
 
-_LOG = f"{ROOT}/{layout.LOG_DIRECTORY}/"
 _SWITCH, _STALL = 0.15, 0.02  # at a point: somebody else goes on; whoever goes on sleeps for long
 _SLEEP_MAX = 300
 _LATER_MAX = 40
@@ -85,7 +83,7 @@ class Swarm:
         self.turns = Turns(random.Random(f"{seed}-turns"))
         self.schedule = Schedule(self.turns)
         self.stores: list[FaultyStore] = []
-        self._trace = hashlib.blake2b(digest_size=16)
+        self._trace: list[str] = []  # every call, a line each
         self._writers = WRITERS[: 1 + self.chance.randrange(2)]
 
     def run(self) -> Outcome:
@@ -103,8 +101,7 @@ class Swarm:
             files = judge(
                 end, self._writers, expires=self.chance.randrange(8) == 0, is_thorough=self.chance.randrange(12) == 0
             )
-        self._trace.update(repr(sorted(files)).encode())
-        return self._outcome()
+        return self._outcome(files)
 
     def add(self, writer: str) -> None:
         """One more life of the writer."""
@@ -117,11 +114,13 @@ class Swarm:
         faults_left = chance.choice((0, 0, 1, 1, 2, 3))
         every = chance.choice((2, 5, 12))
 
+        trace, point, remember_before = self._trace.append, self.schedule.point, self.world.remember_before
+
         def pause(verb: str, path: str) -> None:
             nonlocal faults_left
-            self._trace.update(f"{number}{verb}{path}\n".encode())
-            self.schedule.point()
-            self.world.remember_before(verb, path)
+            trace(f"{number}{verb}{path}\n")
+            point()
+            remember_before(verb, path)
             # Most calls are reads, and most of what can go wrong is not.
             if faults_left and chance.randrange(4 * every if verb in READS else every) == 0:
                 faults_left -= 1
@@ -150,11 +149,12 @@ class Swarm:
             return Fault(call, "lose-answer", text="raises")
         return Fault(call, kind, later=chance.randrange(_LATER_MAX) if kind == "repeat" else 0)
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self, files: Files) -> Outcome:
         planned = Counter(class_of(fault) for store in self.stores for fault in store.plan)
         delivered = Counter(class_of(fault) for store in self.stores for fault in store.delivered)
         planned["delay"] = delivered["delay"] = len(self.turns.stalls)
-        return Outcome(self._trace.hexdigest(), sum(store.calls for store in self.stores), planned, delivered)
+        trace = hashlib.blake2b(f"{''.join(self._trace)}{sorted(files)!r}".encode(), digest_size=16).hexdigest()
+        return Outcome(trace, sum(store.calls for store in self.stores), planned, delivered)
 
 
 def run(seed: int) -> Outcome:
