@@ -1,61 +1,76 @@
 """Mutants of the protocol: each statement that calls the store left out, or swapped with the next one, one at a time.
 
 Promises: `mutants` lists them in a fixed order, each with a name that survives edits elsewhere (module, function, what
-is done to which statement); `run` gives one to a child process with a copy of the sources, in memory where there is
-such a disk, and says which of the focussed tests killed it. `mutants_explained.txt` holds those that nothing killed.
-Relies on: `ast`, for which statements call the store or the log's slots, directly or by a verb of the protocol's own.
+is done to which statement). The whole run gives each to the test that killed it the last time, then to all focussed
+tests that pass its statement, those that killed most first; it writes `mutants_seen.txt`, the killer of each, and fails
+when one survives that `mutants_explained.txt` gives no reason for, or when a test kills one that it explains.
+Relies on: `ast`, for which statements call the store or the log's slots, directly or by a verb of the protocol's own;
+`mutation_trials`, for running tests on them.
 Does not promise: other mutations (conditions, constants): those are what the crash proof's variants are for.
 
-    python tests/mutation.py [part/parts]      runs all of them (or one part), printing the outcome of each
+    python tests/mutation.py             all of them
+    python tests/mutation.py WORDS...    those whose names hold one of the words; writes nothing down
 """
 
 from __future__ import annotations
 
 import ast
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[1]
+from ledger import report
+from mutation_trials import ROOT, Outcome, Trials, marked, trials
+
 MODULES = (
     "transaction.py", "recovery.py", "log.py", "slots.py", "sink.py",
-    "publish/__init__.py", "publish/rename.py", "publish/multipart.py",
+    "publish/__init__.py", "publish/rename.py", "publish/multipart.py", "publish/delta.py", "delta.py",
 )  # fmt: skip
 EXPLAINED = Path(__file__).parent / "mutants_explained.txt"
-TEST_SECONDS_MAX = 150
+SEEN = Path(__file__).parent / "mutants_seen.txt"
+SURVIVES, NO_END = "survives", "came to no end"
 
 # The verbs of stores, and those of the protocol's own parts that call them.
 VERBS = {
     "read", "tail", "list", "put_if_absent", "put_hint", "replace", "create", "adopt", "settle", "move", "delete",
     "prune", "complete", "cancel", "uploads", "parts", "append", "refresh", "load", "expire", "put", "keep_hint",
     "ensure_segments", "hint", "summarise", "publish", "withdraw", "drop", "tidy", "left", "_reload", "_expire_below",
+    "commit", "sync", "_follow",
 }  # fmt: skip
 NAMES = {"claim", "recover", "sweep", "finish_aborts", "abort", "roll_forward", "standing", "_delete"}
-RECEIVERS = {"store", "log", "slots", "publisher", "recovery", "transaction", "self"}
+RECEIVERS = {"store", "log", "slots", "delta", "publisher", "recovery", "transaction", "self"}
 
-# Quick and sharp first: most mutants die in the first seconds.
+# A survivor runs them all: without those that take longest and kill nothing that the others let live.
 TESTS = (
-    ["tests/test_transaction.py", "tests/test_recovery.py", "tests/test_sweep.py", "tests/test_overwrite.py",
-     "tests/test_abort_unfinished.py", "tests/test_publish.py", "tests/test_publish_uploads.py", "tests/test_sink.py",
-     "tests/test_expiry.py", "tests/test_unknown.py", "tests/test_log.py", "tests/test_log_old.py",
-     "tests/test_log_damage.py", "tests/test_runs.py", "tests/test_counted.py"],
-    ["tests/mutation_proof.py"],
+    *(
+        f"tests/test_{name}.py"
+        for name in (
+            "transaction", "recovery", "sweep", "overwrite", "abort_unfinished", "publish", "publish_uploads", "sink",
+            "expiry", "unknown", "log", "log_old", "log_damage", "runs", "counted", "found", "each_call",
+            "delta_foreign", "delta_durable", "delta_cleanup",
+        )
+    ),
+    "tests/test_delta_publish.py::TestLocal",
+    "tests/test_convert.py::test_an_epoch_that_delta_has_is_committed_by_the_abort_that_comes_too_late",
+    "tests/mutation_proof.py",
 )  # fmt: skip
-MEMORY = Path("/dev/shm")
 
 
 class Mutant(NamedTuple):
-    """A change of one statement of one module: its name and the source after it."""
+    """A change of one statement of one module: its name, the line of the statement and the source after the change."""
 
     name: str
     module: str
+    line: int
     source: str
+
+    @property
+    def mark(self) -> str:
+        """What a test tells that passes the statement."""
+        return f"{self.module}:{self.line}"
 
 
 def mutants() -> Iterator[Mutant]:
@@ -76,7 +91,8 @@ def _of_module(module: str, text: str) -> Iterator[Mutant]:
                 what = " ".join(ast.unparse(statement).split())[:90]
                 name = f"{module} {function}: {how} «{what}»"
                 names[name] = names.get(name, 0) + 1
-                yield Mutant(name if names[name] == 1 else f"{name} ({names[name]})", module, source)
+                whole = name if names[name] == 1 else f"{name} ({names[name]})"
+                yield Mutant(whole, module, statement.lineno, source)
 
 
 def _statements(tree: ast.Module) -> Iterator[tuple[str, list[ast.stmt], int]]:
@@ -142,59 +158,92 @@ def _compiles(source: str) -> bool:
     return True
 
 
-def run(mutant: Mutant) -> str:
-    """What killed the mutant: the first file whose tests fail; "" when it survives."""
-    with tempfile.TemporaryDirectory(prefix="txsink-mutant-", dir=MEMORY if MEMORY.exists() else None) as directory:
-        place = Path(directory)
-        for name in ("txsink", "formats", "tests"):
-            shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__", "model"))
-        shutil.copy(ROOT / "pyproject.toml", place)
-        (place / "txsink" / mutant.module).write_text(mutant.source, encoding="utf-8")
-        for files in TESTS:
-            found = _run_tests(place, files)
-            if found:
-                return found
-    return ""
+class Hunt:
+    """The killers of mutants, found one after the other."""
 
+    def __init__(self, made: Trials, chosen: list[Mutant]) -> None:
+        self._trials = made
+        self._seen = pairs_of(SEEN)
+        self._kills = Counter(self._seen.values())
+        known = {killer for one in chosen if (killer := self._known(one))}
+        self._sound = self._passed(sorted(known) if all(map(self._known, chosen)) else TESTS, chosen)
 
-def _run_tests(place: Path, files: list[str]) -> str:
-    environment = {**os.environ, "PYTHONPATH": f"{place}:{place / 'formats'}", "PYTHONDONTWRITEBYTECODE": "1"}
-    options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=no", f"--basetemp={place / 'temporary'}"]
-    command = [sys.executable, "-m", "pytest", *options, *files]
-    try:
-        done = subprocess.run(
-            command, cwd=place, env=environment, capture_output=True, text=True, timeout=TEST_SECONDS_MAX, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return "time-out"
-    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    if done.returncode == 0:
-        return ""
-    return failed[0].split(" - ")[0] if failed else f"pytest ended with {done.returncode}"
+    def killer_of(self, mutant: Mutant) -> str:
+        """The first test that fails on the mutant; "" when it survives all that pass its statement."""
+        known = self._known(mutant)
+        killer = self._first_to_fail([known], mutant) if known in self._sound.seconds else ""
+        killer = killer or self._first_to_fail(self._tests_of(mutant), mutant)
+        self._kills[killer] += 1
+        return killer
+
+    def _known(self, mutant: Mutant) -> str:
+        """What killed it the last time."""
+        killer = self._seen.get(mutant.name, "")
+        return "" if killer == SURVIVES else killer
+
+    def _first_to_fail(self, tests: list[str], mutant: Mutant) -> str:
+        if not tests:
+            return ""
+        found = self._trials.run(tests, {mutant.module: mutant.source})
+        return NO_END if found is None or (found.exit_code and not found.failed) else found.failed
+
+    def _tests_of(self, mutant: Mutant) -> list[str]:
+        """All that pass the statement, the likeliest killers and the quickest first."""
+        found = self._sound
+        return sorted(found.reached.get(mutant.mark, ()), key=lambda test: (-self._kills[test], found.seconds[test]))
+
+    def _passed(self, tests: Sequence[str], chosen: list[Mutant]) -> Outcome:
+        """What the tests pass of the statements when nothing is wrong."""
+        marks: dict[str, dict[int, str]] = {}
+        for mutant in chosen:
+            marks.setdefault(mutant.module, {})[mutant.line] = mutant.mark
+        sources = {
+            module: marked((ROOT / "txsink" / module).read_text(encoding="utf-8"), lines)
+            for module, lines in marks.items()
+        }
+        found = self._trials.run(tests, sources)
+        if found is None or found.exit_code:
+            message = f"the tests fail without a mutant:\n{self._trials.output.read_text()[-4000:]}"
+            raise RuntimeError(message)
+        return found
 
 
 def explained() -> dict[str, str]:
     """The mutants that survive, each with its reason."""
-    lines = EXPLAINED.read_text(encoding="utf-8").splitlines()
-    pairs = [line.split(" => ", 1) for line in lines if line and not line.startswith("#")]
-    return dict(pairs)
+    return pairs_of(EXPLAINED)
 
 
-def main() -> None:
-    """Run a part of the mutants; fail when one survives unexplained, or when the tests were too slow to tell."""
-    part, parts = (int(number) for number in (sys.argv[1] if len(sys.argv) > 1 else "1/1").split("/"))
-    chosen = list(mutants())[part - 1 :: parts]
-    known, unexplained = explained(), []
-    for mutant in chosen:
-        begun = time.monotonic()
-        killer = run(mutant)
-        print(f"{time.monotonic() - begun:5.1f} s  {mutant.name}  ->  {killer or 'SURVIVED'}", flush=True)
-        if killer == "time-out" or (not killer and mutant.name not in known):
-            unexplained.append(mutant.name)
-    print(f"{len(chosen)} mutants, {len(unexplained)} survived without a reason, or timed out", flush=True)
-    if unexplained:
-        raise SystemExit("\n".join(unexplained))
+def pairs_of(path: Path) -> dict[str, str]:
+    """What a list says of each mutant."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return dict(line.split(" => ", 1) for line in lines if line and not line.startswith("#"))
+
+
+def main(words: list[str]) -> int:
+    """Hunt the mutants; 1 when one survives without a reason, or is killed in spite of one."""
+    chosen = [one for one in mutants() if not words or any(word in one.name for word in words)]
+    if not chosen:
+        raise SystemExit("no mutant has such a name")
+    reasons, killers, wrong = explained(), dict[str, str](), []
+    with trials() as made:
+        hunt = Hunt(made, chosen)
+        for mutant in chosen:
+            begun = time.monotonic()
+            killer = killers[mutant.name] = hunt.killer_of(mutant)
+            print(f"{time.monotonic() - begun:5.1f} s  {mutant.name}  ->  {killer or 'SURVIVED'}", flush=True)
+            if killer == NO_END or bool(killer) == (mutant.name in reasons):
+                wrong.append(f"{mutant.name}: {killer or 'survives without a reason'}")
+    killed = sum(map(bool, killers.values()))
+    if not words:
+        head = "# Written by tests/mutation.py: which test killed which mutant in the last whole run.\n"
+        SEEN.write_text(
+            head + "".join(f"{name} => {killer or SURVIVES}\n" for name, killer in killers.items()), encoding="utf-8"
+        )
+    print(*wrong, sep="\n")
+    counts = {"mutants killed": killed, "mutants explained": len(killers.keys() & reasons)}
+    report("mutants", "memory", {"mutant": (len(chosen), len(killers))}, counts, failures=len(wrong))
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -71,8 +71,9 @@ def test_files_of_an_aborted_transaction_are_not_prepared_again(place: Place) ->
     assert rows_of(place.path) == []
 
 
-def test_a_commit_finishes_the_abort_before_it_replaces_what_was_aborted(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("act", ["commit", "recover"])
+def test_the_abort_is_finished_before_what_was_aborted_is_replaced(
+    place: Place, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
     """I1: a stalled publish of the aborted epoch goes on in the middle of the overwrite, and finds nothing to move."""
     sink = place.sink()
@@ -87,5 +88,5 @@ def test_a_commit_finishes_the_abort_before_it_replaces_what_was_aborted(
             publisher.publish(first)
 
     monkeypatch.setattr(RenamePublisher, "replace", interrupted)
-    sink.commit(2)
+    sink.commit(2) if act == "commit" else place.sink()
     assert rows_of(place.path) == [1, 2]

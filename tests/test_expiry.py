@@ -8,8 +8,9 @@ import pytest
 
 from place import Place, commit, copied, kinds, prepared, rows
 from seen import names, rows_of, small_blocks
-from txsink import layout, recovery
+from txsink import layout, recovery, segment
 from txsink.errors import InvalidRequestError
+from txsink.log import Log
 from txsink.store.local import LocalStore
 from txsink.testing.faults import FaultyStore, crash_before
 from txsink.testing.simdisk import Crash
@@ -35,7 +36,7 @@ def test_expiry_deletes_old_entries_and_removed_files_and_the_table_stays_whole(
     assert head - 8 < boundary <= head - 3
     versions = [layout.parse_version(name) for name in names(place.path / layout.LOG_DIRECTORY)]
     assert versions == list(range(boundary, head + 2))
-    assert names(place.path / layout.REMOVED_DIRECTORY) == []
+    assert not any((place.path / layout.REMOVED_DIRECTORY).rglob("*"))
     assert rows_of(place.path) == [9, 10, 11, 12, 13]
     table = place.table()
     assert (table.boundary, table.verify(deep=True)) == (boundary, [])
@@ -127,3 +128,29 @@ def test_a_rewind_to_an_epoch_whose_entries_have_expired_is_refused(place: Place
     assert rows_of(place.path) == expected
     assert aged.recover(up_to=24, on_newer="rewind").rewound_from == 25
     assert rows_of(place.path) == expected[:-1]
+
+
+def test_entries_go_after_what_repeats_them_is_durable_and_are_durably_gone_at_the_end(
+    place: Place, aged: Sink
+) -> None:
+    """I1, I7, I13: segments, summary and hint before; and nothing comes back after."""
+    store = FaultyStore(LocalStore())
+    log = Log(store, str(place.path), place.stamps)
+    log.load()
+    boundary = recovery.expire(log, 20)
+    calls = [(verb, path.removeprefix(f"{place.path}/")) for verb, path in store.trace]
+    deleted = [at for at, (verb, path) in enumerate(calls) if verb == "delete" and path.startswith("_txsink/log/")]
+    (settled,) = [path for verb, path in calls[: deleted[0]] if verb == "settle" and ".segment" in path]
+    assert all(layout.segment_path(*pair) in settled for pair in segment.ranges(log.state.version + 1))
+    assert layout.summary_path(max(log.summaries())) in settled
+    assert ("replace", layout.HEAD_PATH) in calls[: deleted[0]]
+    assert calls[deleted[-1] + 1 :] == [("settle", layout.entry_path(boundary))]
+
+
+@pytest.mark.usefixtures("aged")
+def test_segments_that_were_lost_are_made_again_before_their_entries_go(place: Place) -> None:
+    """I1."""
+    for file in (place.path / layout.SEGMENT_DIRECTORY).iterdir():
+        file.unlink()
+    assert recovery.expire(place.table().log, 20) > 10
+    assert rows_of(place.path) == [9, 10, 11, 12, 13]

@@ -13,12 +13,12 @@ from txsink import entry as entries
 from txsink import layout, log, segment, slots
 from txsink.entry import AnyEntry
 from txsink.errors import ConflictError, InvalidRequestError, OutcomeUnknownError, TxsinkError, UnavailableError
-from txsink.log import Slot
+from txsink.log import Make, Slot
 from txsink.sink import open_sink
 from txsink.state import State
 from txsink.store import Store
 from txsink.store.local import LocalStore
-from txsink.testing.faults import FaultyStore, delay, lose_answer, lose_request
+from txsink.testing.faults import FaultyStore, delay, fail_before, lose_answer, lose_request
 from txsink.writer import Sink
 
 
@@ -78,6 +78,31 @@ def test_an_entry_that_could_not_be_read_back_is_not_written(place: Place, monke
     assert not entry_file(place.path, 1).exists()
 
 
+def test_entries_of_others_are_durable_before_ours_gets_its_name_or_is_not_needed(place: Place) -> None:
+    """I3, I13: also at the second try, when the first could not make them so."""
+    store = FaultyStore(LocalStore())
+    one, two = opened(place), opened(place, store)
+
+    def appended(make: Make) -> list[tuple[str, str]]:
+        before = store.calls
+        two.append(make)
+        return [call for call in store.trace[before:] if call[0] in {"settle", "put_if_absent"}]
+
+    def entry(version: int) -> str:
+        return f"{place.path}/{layout.entry_path(version)}"
+
+    one.append(claim_by("v"))
+    two.refresh()
+    store.plan.append(fail_before(store.calls + 1))
+    with pytest.raises(UnavailableError):
+        two.append(claim_by("w"))
+    assert store.trace[-1] == ("settle", entry(1))
+    assert appended(claim_by("w")) == [("settle", entry(1)), ("put_if_absent", entry(2))]
+    one.append(claim_by("v"))
+    two.refresh()
+    assert appended(lambda state, slot: None) == [("settle", entry(3))]
+
+
 # -- lost answers -------------------------------------------------------------------------------------------
 
 
@@ -108,6 +133,17 @@ def overwrite_twice(store: Store, there: Place) -> None:
         for epoch in (1, 2):
             with sink.begin(epoch, mode="overwrite") as txn:
                 txn.write({"id": [epoch]})
+
+
+def test_an_entry_found_in_its_slot_is_made_durable_before_it_counts(place: Place) -> None:
+    """I3: the put that landed may have ended before the name was synced."""
+    store = FaultyStore(LocalStore())
+    found = opened(place, store)
+    store.plan.append(lose_answer(store.calls + 1))
+    found.append(claim_by("w"))
+    store.check_delivered()
+    path = f"{place.path}/{layout.entry_path(1)}"
+    assert store.trace[-4:-1] == [("put_if_absent", path), ("read", path), ("settle", path)]
 
 
 def test_a_request_that_was_lost_is_made_again(place: Place) -> None:

@@ -7,6 +7,7 @@ import pytest
 from logs import claim_by, grow, opened, retired_runs
 from place import Place
 from seen import entry_file, rows_of, small_blocks
+from txsink import entry as entries
 from txsink import layout, log, recovery
 from txsink.entry import AnyEntry
 from txsink.errors import CorruptError, FencedError, InvalidRequestError
@@ -14,6 +15,7 @@ from txsink.log import Log, Slot
 from txsink.state import State
 from txsink.store.local import LocalStore
 from txsink.testing.faults import FaultyStore, delay, fail_before
+from txsink.testing.objects import Objects, ObjectStore
 
 __all__ = ["small_blocks"]
 
@@ -149,6 +151,21 @@ def test_a_stalled_writer_never_uses_an_expired_slot(place: Place) -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
+def test_in_a_bucket_an_expired_slot_stays_taken(place: Place) -> None:
+    """I7: so that nobody has to look at the entry before it again."""
+    store = ObjectStore(Objects())
+    grow(opened(place, store), 20)
+    living = opened(place, store)
+    boundary = expire(living, living.state.version)
+    assert boundary > 10
+    for version in range(boundary):
+        path = f"{place.path}/{layout.entry_path(version)}"
+        assert store.put_if_absent(path, b"a stalled writer's", "ff") is False
+        assert store.read(path, entries.ENTRY_BYTES_MAX) == entries.EXPIRED
+    assert opened(place, store).state == living.state
+
+
+@pytest.mark.usefixtures("small_blocks")
 def test_a_stalled_writer_learns_that_it_was_fenced_even_when_the_claim_has_expired(place: Place) -> None:
     """F25, I10."""
     stalled = place.sink()
@@ -172,6 +189,7 @@ def test_a_reader_that_slept_through_an_expiry_reloads(place: Place) -> None:
     reader = opened(place)
     grow(writing, 20)
     expire(writing, writing.state.version)
+    grow(writing, 1)  # which no hint and no summary tells of
     assert reader.refresh() == writing.state
     assert retired_runs(reader) == retired_runs(writing)
     with pytest.raises(InvalidRequestError, match="have expired"):

@@ -132,6 +132,17 @@ def test_files_txsink_did_not_make_are_left_alone(place: Place) -> None:
     assert len(staged_files(place)) == 4
 
 
+@pytest.mark.parametrize("table_layout", ["parquet", "delta"])
+def test_a_sweep_leaves_no_directory_of_what_it_deleted(place: Place, table_layout: str) -> None:
+    """I9."""
+    dead = place.sink(partition_by=["p"], layout=table_layout)
+    dead.begin(1).stager().stage({"id": [1, 2], "p": ["a", "b"]})
+    assert list(place.path.parent.rglob("p=*"))
+    place.sink()
+    assert not list(place.path.parent.rglob("p=*"))
+    assert not list(place.path.parent.rglob(dead.run))
+
+
 def test_half_made_log_objects_are_deleted_and_nothing_else(place: Place) -> None:
     place.write(1, rows(1))
     before = names(place.path)

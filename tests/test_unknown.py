@@ -64,16 +64,19 @@ def test_what_a_closed_writer_had_prepared_is_committed_by_the_next(tmp_path: Pa
     assert open_writer(path, "w").last_epoch == 1
 
 
-@pytest.mark.parametrize("ends", ["closed", "aborted"])
+@pytest.mark.parametrize("ends", ["closed", "aborted", "died"])
 def test_no_empty_directory_stays_in_the_staging_root(tmp_path: Path, ends: str) -> None:
     """I9."""
     path = str(tmp_path / "t")
     sink = open_writer(path, "w", row_group_rows=1)
     txn = sink.begin(1)
     txn.write(ROW)
-    if ends == "aborted":
+    if ends != "closed":
         txn.prepare()
-        sink = open_writer(path, "w", recover=False)
+        if ends == "died":  # in the middle of its commit
+            sink.publisher.publish(sink.log.prepare_entry(sink.log.state.pending[0].prepared))
+        sink = open_writer(path, "w", recover=ends == "died")
+    if ends == "aborted":
         sink.abort(1)
     sink.close()
     assert list((tmp_path / ".t.txsink" / "w").rglob("*")) == []
