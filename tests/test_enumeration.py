@@ -41,7 +41,8 @@ def test_no_fault_and_no_fault_in_its_recovery_breaks_a_promise(name: str, disk:
     for depth, states in found.states.items():
         counts[store][f"states at depth {depth}"] += states
     assert found.planned == found.delivered
-    assert found.states[2] >= found.states[1] > 1
+    assert found.states[1] > 1
+    assert found.left_out or found.states[2] >= found.states[1]
 
 
 def test_the_faults_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
