@@ -73,6 +73,9 @@ REQUESTS = tuple(f"request: {kind}" for kind in (*test_faults_s3.ONCE, *test_fau
 TORN = "request: answer torn"
 NODES = tuple(f"nodes killed: {fate}" for fate in test_faults_hdfs.FATES)
 SPARK = ("Spark's driver killed", "Spark's executor killed")
+KILLS_OF_SPARK = "test_spark_kills.py"
+TEN_TIMES = "test_a_driver_killed_ten_times_writes_every_row_once"
+TWENTY_TIMES = "test_executors_killed_twenty_times_write_every_row_once"
 MODELS = "memory, bucket model"
 
 PARTS: tuple[Part, ...] = (
@@ -85,7 +88,8 @@ PARTS: tuple[Part, ...] = (
     part("requests", "test_faults_s3.py", covers=on("S3", *REQUESTS)),
     part("requests on Delta tables", "test_delta_faults_s3.py", covers=on("Delta", *REQUESTS) - on("Delta", TORN)),
     part("nodes", "test_faults_hdfs.py", covers=on("HDFS", *NODES)),
-    part("Spark", "test_spark_kills.py", covers=on("local disk", *SPARK)),
+    part("drivers of Spark", f"{KILLS_OF_SPARK}::{TEN_TIMES}", covers=on("local disk", SPARK[0])),
+    part("executors of Spark", f"{KILLS_OF_SPARK}::{TWENTY_TIMES}", covers=on("local disk", SPARK[1])),
     Part("mutants", ("tests/mutation.py",), on("memory", "mutant")),
     Part("formal model", ("tests/formal.py",), on("memory", "rule switched off in the model"), share=3),
 )
