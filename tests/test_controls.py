@@ -408,7 +408,7 @@ ELSEWHERE = {
     ),
     "an abort's files deleted before its epoch is published anew": (
         "test_abort_unfinished.py",
-        "test_a_commit_finishes_the_abort_before_it_replaces_what_was_aborted",
+        "test_the_abort_is_finished_before_what_was_aborted_is_replaced",
     ),
     "aborts finished before the next prepare entry": (
         "test_abort_unfinished.py",
