@@ -12,7 +12,8 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
+WAIT_SECONDS = 300
 _LOG = """
 rootLogger.level = off
 rootLogger.appenderRef.file.ref = file
@@ -74,6 +76,15 @@ def spark(spark_place: Path) -> Iterator[Any]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+def wait_for(state: Callable[[], bool]) -> None:
+    """Until it is so."""
+    for _ in range(WAIT_SECONDS * 20):
+        if state():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not come about")
 
 
 @contextmanager

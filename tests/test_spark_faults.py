@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import spark_session
 import txsink
 from seen import rows_of
+from spark_session import WAIT_SECONDS, missing, wait_for
 from txsink.adopt import Guest
 from txsink.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
 from txsink.store import local
 
-if reason := spark_session.missing():
+if reason := missing():
     pytest.skip(reason, allow_module_level=True)
 
 from pyspark.sql import DataFrame, SparkSession
@@ -34,17 +33,8 @@ from pyspark_txsink.listener import Listener, Report
 from pyspark_txsink.writers import StreamWriter
 from test_spark import BOTH, Write, fast, ids, left, plain
 
-WAIT_SECONDS = 300
 DOORS = ("each_batch", "format")
 Around = Callable[[Callable[[], Any]], None]
-
-
-def wait_for(state: Callable[[], bool]) -> None:
-    for _ in range(WAIT_SECONDS * 20):
-        if state():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not come about")
 
 
 def first_time(mark: str) -> bool:

@@ -25,7 +25,7 @@ import txsink
 from hdfs_cluster import Cluster
 from s3_proxy import Proxy, Request, delay, lose_answer, proxied, refuse
 from s3_servers import Server, parameters
-from spark_session import missing, told
+from spark_session import missing, told, wait_for
 from txsink.errors import InvalidRequestError, OutcomeUnknownError
 from txsink.stage import StagedFile
 from txsink.stager import Stager
@@ -187,14 +187,6 @@ class Stream:
 
 
 DOORS = pytest.mark.parametrize("door", ["each_batch", "format"])
-
-
-def wait_for(state: Callable[[], bool]) -> None:
-    for _ in range(WAIT_SECONDS_MAX * 20):
-        if state():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not come about")
 
 
 def is_entry(request: Request) -> bool:
