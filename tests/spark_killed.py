@@ -5,7 +5,7 @@ python spark_killed.py MASTER DIRECTORY FILES DOOR=KILLS...
 The source lies in DIRECTORY/source; FILES of it are a batch. DIRECTORY/each is written by `each_batch`, and
 partitioned; DIRECTORY/format by the format. The first KILLS rows whose ids are multiples of TXSINK_STRIDE kill the
 executor that computes them, once each. What `spark_kill_points` is told to do comes besides. Prints how many executors
-died, and of each table what Spark sees of its ids: how many, how many different ones, the least and the greatest.
+died, and of each table what Spark sees: how many rows, how many different ids, the least and the greatest.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def main() -> None:
     if len(doors) > 1:
         for door in ("each", "format"):
             rows = spark.read.parquet(f"{directory}/{door}")
-            (found,) = rows.selectExpr("count(id)", "count(distinct id)", "min(id)", "max(id)").collect()
+            (found,) = rows.selectExpr("count(*)", "count(distinct id)", "min(id)", "max(id)").collect()
             seen[door] = list(found)
     print(json.dumps(seen))
     spark.stop()

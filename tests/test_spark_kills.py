@@ -87,7 +87,7 @@ def check(directory: Path, ended: Ended, rows: int) -> None:
         table = directory / door
         every_row_once = [rows, rows, 0, rows - 1]
         assert by_spark[door] == every_row_once
-        query = "select count(id), count(distinct id), min(id), max(id) from"
+        query = "select count(*), count(distinct id), min(id), max(id) from"
         files = f"{table}/**/*.parquet"
         assert list(duckdb.sql(f"{query} read_parquet(?)", params=[files]).fetchall()[0]) == every_row_once
         by_log = txsink.open_table(str(table)).to_arrow()  # noqa: F841 -- duckdb finds it by its name
