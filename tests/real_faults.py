@@ -188,7 +188,8 @@ def _calls(parent: Forks, root: Path, seconds: float | None, seed: int) -> list[
     tally = Tally("system calls")
     if reason := hindrance(parent, root / "trial"):
         kinds = {"kill"}.union(*ERRORS.values())
-        return [Tally("system calls", skipped={f"{kind} at a system call": reason for kind in kinds})]
+        tally.skipped = {f"{kind} at a system call": reason for kind in kinds}
+        return [tally]
     (root / "first").mkdir()
     return [inject(parent, root, _drawn(every_fault(parent, root / "first"), seconds, 0.7, seed), tally)]
 
