@@ -224,6 +224,8 @@ def staged(site: Site, epoch: int, *parts: list[int], partition: tuple[str, ...]
         time_ms=1,
         write_id="1",
         previous="2",
+        table_id="t",
+        birth="b",
         writer="w",
         run="r",
         generation=1,

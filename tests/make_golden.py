@@ -124,7 +124,7 @@ def entries() -> list[tuple[str, AnyEntry]]:
             time_ms=1_760_000_000_000 + version,
             write_id=write_id,
             previous=previous,
-            **fields,
+            **{"table_id": "7ab1", "birth": f"{0:032x}", **fields},
         )
         previous = digest(encode(entry))
         made.append((f"{version:02d}-{name}.json", entry))

@@ -59,8 +59,9 @@ class Adapter(NamedTuple):
 
 def _unwritten(epoch: int) -> Prepare:
     return Prepare(
-        format=1, version=epoch, time_ms=0, write_id="00", previous="00", writer=WRITER, run="0", generation=1,
-        epoch=epoch, claims=True, mode="append", files=(), removes=(), columns=(), metadata={},
+        format=1, version=epoch, time_ms=0, write_id="00", previous="00", table_id="t", birth="00",
+        writer=WRITER, run="0", generation=1, epoch=epoch, claims=True, mode="append",
+        files=(), removes=(), columns=(), metadata={},
     )  # fmt: skip
 
 

@@ -94,9 +94,9 @@ class Shell:
 def entry_of(kind: type[AnyEntry], log: list[AnyEntry], raw: bytes, write_id: str, **fields: Any) -> AnyEntry:
     """The next entry of a log that was read as far as `raw`, the bytes of its last one."""
     previous = entries.digest(raw) if raw else entries.GENESIS
-    return kind(
-        format=entries.FORMAT, version=len(log), time_ms=len(log), write_id=write_id, previous=previous, **fields
-    )
+    birth = log[0].birth if log else write_id
+    header: dict[str, Any] = {"format": entries.FORMAT, "version": len(log), "time_ms": len(log), "write_id": write_id}
+    return kind(**header, previous=previous, table_id="t", birth=birth, **fields)
 
 
 class Careful:
@@ -115,7 +115,7 @@ class Careful:
         self.shell.mkdirs(LOG)
         self.shell.mkdirs(STAGED)
         if not self.log():
-            self.append(Create, table_id="t", layout="parquet", partition_columns=(), staging=None)
+            self.append(Create, layout="parquet", partition_columns=(), staging=None)
         self.claim()
         for prepare in self.pending():
             self.finish(prepare)

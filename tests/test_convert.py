@@ -321,6 +321,7 @@ def test_no_log_is_believed_that_changes_its_layout_while_something_is_pending(t
         txn.prepare()
         state = sink.log.state
         given: dict[str, Any] = {"format": 1, "version": state.version + 1, "time_ms": 0, "previous": state.digest}
+        given |= {"table_id": state.table_id, "birth": state.birth}
         with pytest.raises(CorruptError, match="while transactions are pending"):
             fold(state, Convert(**given, write_id="ff", layout="delta"), "")
 

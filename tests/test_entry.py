@@ -20,6 +20,7 @@ from txsink import entry as codec
 from txsink.entry import (
     FORMAT,
     GENESIS,
+    RESERVED,
     AnyEntry,
     Commit,
     DataFile,
@@ -41,6 +42,8 @@ COMMIT = Commit(
     time_ms=1,
     write_id="9f",
     previous="c0",
+    table_id="7ab1",
+    birth="3b",
     writer="nightly",
     run="51",
     generation=1,
@@ -53,6 +56,8 @@ PREPARE = Prepare(
     time_ms=1,
     write_id="9e",
     previous="c0",
+    table_id="7ab1",
+    birth="3b",
     writer="nightly",
     run="51",
     generation=1,
@@ -108,12 +113,26 @@ def test_any_json_metadata_reads_back_equal(version: int, epoch: int, writer: st
     assert decode(encode(entry), version) == entry
 
 
+@pytest.mark.parametrize("name", RESERVED)
+def test_a_key_that_is_reserved_is_refused_by_name_as_of_a_later_release(name: str) -> None:
+    """F24: not as damage. What it would leave out could be rows."""
+
+    def holding(key: str, value: object) -> bytes:
+        return altered(COMMIT, lambda fields: fields.update({key: value}))
+
+    for value in ({"p0": 1}, 7, "events", None):
+        with pytest.raises(InvalidRequestError, match=f"it holds '{name}'.*Upgrade txsink"):
+            decode(holding(name, value), 3)
+    with pytest.raises(CorruptError):
+        decode(holding(f"{name}s", 1), 3)
+
+
 def test_an_entry_is_one_line_that_ends_in_its_checksum() -> None:
     data = encode(COMMIT)
     assert data.count(b"\n") == 1
     assert re.fullmatch(rb'\{"kind":"commit","format":1,.*,"checksum":"[0-9a-f]{64}"\}\n', data)
     assert list(json.loads(data)) == [
-        "kind", "format", "version", "time_ms", "write_id", "previous",
+        "kind", "format", "version", "time_ms", "write_id", "previous", "table_id", "birth",
         "writer", "run", "generation", "epoch", "prepared", "checksum",
     ]  # fmt: skip
 

@@ -17,6 +17,7 @@ from txsink.errors import CorruptError
 from txsink.segment import BLOCK, FANOUT, Fact, children, decode, encode, facts, ranges, rows_of, table
 
 HEADER: dict[str, Any] = {"format": FORMAT, "version": 9, "time_ms": 1, "write_id": "", "previous": ""}
+HEADER |= {"table_id": "", "birth": ""}
 OWN: dict[str, Any] = {"writer": "w", "run": "r2", "generation": 2}
 NEW = DataFile("p=a%3Db/part-7-0-aaaa.parquet", 10, "d1", 3, {"p": "a=b"})
 OLD = DataFile("p=__HIVE_DEFAULT_PARTITION__/part-6-0-bbbb.parquet", 20, "d2", 4, {"p": None})
@@ -94,7 +95,7 @@ def test_an_abort_is_a_fact_and_house_work_is_none() -> None:
     assert facts(Abort(**HEADER, **OWN, epoch=7, prepared=8), prepare()) == [Fact(9, "abort", "w", "r2", 7, 8, 1)]
     assert facts(Publishing(**HEADER, **OWN, epoch=7, prepared=8), None) == []
     assert facts(Maintenance(**HEADER, action="expire", cleaned=(), boundary=3), None) == []
-    create = Create(**HEADER, table_id="", layout="parquet", partition_columns=(), staging=None)
+    create = Create(**HEADER, layout="parquet", partition_columns=(), staging=None)
     assert facts(create, None) == []
 
 

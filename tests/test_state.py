@@ -38,14 +38,14 @@ class Chain:
 
     def add(self, kind: type[Any], **fields: Any) -> State:
         version = fields.pop("version", self.state.version + 1)
-        header = {"format": FORMAT, "version": version, "time_ms": 1000 + version, "write_id": "", "previous": ""}
-        header["previous"] = self.state.digest
+        header = {"format": FORMAT, "version": version, "time_ms": 1000 + version, "write_id": "born", "previous": ""}
+        header |= {"previous": self.state.digest, "table_id": "t", "birth": "born"}
         entry: AnyEntry = kind(**{**header, **fields})
         self.state = fold(self.state, entry, f"digest {version}")
         return self.state
 
     def create(self, **fields: Any) -> State:
-        given = {"table_id": "t", "layout": "parquet", "partition_columns": ("p",), "staging": None}
+        given = {"layout": "parquet", "partition_columns": ("p",), "staging": None}
         return self.add(Create, **{**given, **fields})
 
     def claim(self, run: str = "r1", generation: int = 1, writer: str = "w", retires: tuple[str, ...] = ()) -> State:
@@ -172,6 +172,15 @@ def test_a_broken_chain_is_refused(chain: Chain) -> None:
     for fields in ({"version": 5}, {"version": 1}, {"previous": "another"}):
         with pytest.raises(CorruptError, match="the chain is broken"):
             chain.prepare(1, **fields)
+
+
+def test_an_entry_of_another_log_is_refused_by_its_birth_and_its_table(chain: Chain) -> None:
+    """I7, I15: a table made anew, under the same id or not; a table restored beside another."""
+    for name in ("birth", "table_id"):
+        with pytest.raises(CorruptError, match="it is of another log"):
+            chain.prepare(1, **{name: "another"})
+    with pytest.raises(CorruptError, match="its birth is not its own write id"):
+        Chain(is_created=False).create(birth="another")
 
 
 def test_a_table_is_created_once_and_first(chain: Chain) -> None:

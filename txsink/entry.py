@@ -17,7 +17,7 @@ On stores where every name is used once an expired entry is overwritten by a lin
 Worked example (shortened):
 
     {"kind":"commit","format":1,"version":2,"time_ms":1760000000000,"write_id":"9f…","previous":"c0…",
-     "writer":"nightly","run":"51…","generation":1,"epoch":7,"prepared":1,"checksum":"8a…"}
+     "table_id":"7a…","birth":"3b…","writer":"nightly","run":"51…","generation":1,"epoch":7,"prepared":1,"checksum":"8a…"}
 """
 
 from __future__ import annotations
@@ -82,19 +82,23 @@ class Upload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", forbid_unknown_fields=True):
-    """What every entry holds."""
+    """What every entry holds. `birth`: the write id of the log's first entry, which no other log has.
+
+    A table deleted and made anew has another birth, also under the same id: its entries are told apart by it.
+    """
 
     format: Count
     version: Count
     time_ms: Count
     write_id: Digest
     previous: Digest
+    table_id: str
+    birth: Digest
 
 
 class Create(Entry, frozen=True, kw_only=True, tag="create", forbid_unknown_fields=True):
     """Version 0: what the table is. `staging` is relative to the table; null: the hidden sibling."""
 
-    table_id: str
     layout: str
     partition_columns: tuple[str, ...]
     staging: str | None
@@ -188,7 +192,16 @@ AnyEntry: TypeAlias = Create | Claim | Prepare | Publishing | Commit | Abort | M
 
 
 class _Header(msgspec.Struct):
+    """What is looked at before the rest: the format, and the keys that later releases give a meaning (`RESERVED`)."""
+
     format: int
+    positions: msgspec.Raw = msgspec.Raw()
+    watermark: msgspec.Raw = msgspec.Raw()
+    table: msgspec.Raw = msgspec.Raw()
+
+
+#: An entry that holds one of these is of a later release. This one cannot know what it would leave out: it refuses.
+RESERVED = ("positions", "watermark", "table")
 
 
 _encoder = msgspec.json.Encoder()
@@ -273,8 +286,16 @@ EXPIRED = seal(b'{"kind":"expired","format":1}')
 
 
 def refuse_later_format(body: bytes, what: str) -> None:
-    """Refuse a sealed object of a later format with a message that says which one."""
-    found = _header_decoder.decode(body).format
+    """Refuse a sealed object of a later format with a message that says which one; also one with a reserved key."""
+    header = _header_decoder.decode(body)
+    found = header.format
+    if held := [name for name in RESERVED if bytes(getattr(header, name))]:
+        raise InvalidRequestError(
+            what,
+            f"it holds {held[0]!r}, which this txsink does not know yet",
+            "Upgrade txsink to a release that reads it",
+            reserved=held[0],
+        )
     if found > FORMAT:
         raise InvalidRequestError(
             what,

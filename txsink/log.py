@@ -184,6 +184,8 @@ class Log:
                 "time_ms": self.stamps.now_ms(),
                 "write_id": write_id,
                 "previous": self.state.digest,
+                "table_id": self.state.table_id,
+                "birth": self.state.birth or write_id,
             }
             try:
                 entry = make(self.state, slot)

@@ -71,6 +71,7 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int = -1
     digest: str = GENESIS
     table_id: str = ""
+    birth: str = ""
     layout: str = ""
     partition_columns: tuple[str, ...] = ()
     staging: str | None = None
@@ -130,10 +131,14 @@ def union(columns: tuple[Column, ...], more: tuple[Column, ...]) -> tuple[Column
 
 def fold(state: State, entry: AnyEntry, digest: str) -> State:
     """The state after `entry`, whose bytes have `digest`."""
+    if state.version >= 0 and (entry.table_id, entry.birth) != (state.table_id, state.birth):
+        raise _refused(entry, f"it is of another log (birth {entry.birth}, not {state.birth})")
     if entry.version != state.version + 1 or entry.previous != state.digest:
         raise _refused(entry, "it does not follow the entry before it: the chain is broken")
     if isinstance(entry, Create) is not (state.version == -1):
         raise _refused(entry, "a table is created by version 0 and by no other")
+    if isinstance(entry, Create) and entry.birth != entry.write_id:
+        raise _refused(entry, "its birth is not its own write id")
     changes = _changes(state, entry)
     return msgspec.structs.replace(state, version=entry.version, digest=digest, **changes)
 
@@ -143,6 +148,7 @@ def _changes(state: State, entry: AnyEntry) -> _Changes:
         case Create():
             return {
                 "table_id": entry.table_id,
+                "birth": entry.birth,
                 "layout": entry.layout,
                 "partition_columns": entry.partition_columns,
                 "staging": entry.staging,

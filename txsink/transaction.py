@@ -74,8 +74,7 @@ def create(log: Log, table_layout: str, partition_columns: tuple[str, ...], stag
         if state.version >= 0:
             return None
         return Create(
-            **slot,
-            table_id=table_id,
+            **{**slot, "table_id": table_id},
             layout=table_layout,
             partition_columns=partition_columns,
             staging=staging,
