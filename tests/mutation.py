@@ -22,13 +22,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import code_map
 from ledger import report
-from mutation_trials import ROOT, Outcome, Trials, marked, trials
+from mutation_trials import Outcome, Trials, marked, trials
 
-MODULES = (
-    "transaction.py", "recovery.py", "log.py", "slots.py", "sink.py",
-    "publish/__init__.py", "publish/rename.py", "publish/multipart.py", "publish/delta.py", "delta.py",
-)  # fmt: skip
+MODULES = [name for name, module in code_map.MODULES.items() if module.is_cut]
 EXPLAINED = Path(__file__).parent / "mutants_explained.txt"
 SEEN = Path(__file__).parent / "mutants_seen.txt"
 SURVIVES, NO_END = "survives", "came to no end"
@@ -60,7 +58,7 @@ TESTS = (
 
 
 class Mutant(NamedTuple):
-    """A change of one statement of one module: its name, the line of the statement and the source after the change."""
+    """A change of one statement of one module: its name by `code_map`, its line, the source after the change."""
 
     name: str
     module: str
@@ -76,7 +74,7 @@ class Mutant(NamedTuple):
 def mutants() -> Iterator[Mutant]:
     """All of them, in the order of the sources."""
     for module in MODULES:
-        text = (ROOT / "txsink" / module).read_text(encoding="utf-8")
+        text = code_map.path_of(module).read_text(encoding="utf-8")
         yield from _of_module(module, text)
 
 
@@ -89,7 +87,8 @@ def _of_module(module: str, text: str) -> Iterator[Mutant]:
         for how, source in (("leave out", _without(lines, statement)), ("swap", _swapped(lines, statement, follower))):
             if source is not None and _compiles(source):
                 what = " ".join(ast.unparse(statement).split())[:90]
-                name = f"{module} {function}: {how} «{what}»"
+                file, inner = code_map.split(code_map.name_of(module, function))
+                name = f"{file.replace('.', '/')}.py {inner}: {how} «{what}»"
                 names[name] = names.get(name, 0) + 1
                 whole = name if names[name] == 1 else f"{name} ({names[name]})"
                 yield Mutant(whole, module, statement.lineno, source)
@@ -198,7 +197,7 @@ class Hunt:
         for mutant in chosen:
             marks.setdefault(mutant.module, {})[mutant.line] = mutant.mark
         sources = {
-            module: marked((ROOT / "txsink" / module).read_text(encoding="utf-8"), lines)
+            module: marked(code_map.path_of(module).read_text(encoding="utf-8"), lines)
             for module, lines in marks.items()
         }
         found = self._trials.run(tests, sources)

@@ -30,7 +30,9 @@ from typing import NamedTuple, NoReturn
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+import code_map
+from code_map import ROOT
+
 MEMORY = Path("/dev/shm")
 TEST_SECONDS_MAX, TRIAL_SECONDS_MAX = 120, 1800
 
@@ -96,7 +98,7 @@ class Trials:
         """Run the tests in this order with these modules changed; None when that does not come to an end."""
         told = self.place / "told.json"
         told.unlink(missing_ok=True)
-        sources = {self.place / "txsink" / module: source for module, source in changed.items()}
+        sources = {self.place / code_map.MODULES[module].path: source for module, source in changed.items()}
         former = {path: path.read_text(encoding="utf-8") for path in sources}
         for path, source in sources.items():
             path.write_text(source, encoding="utf-8")

@@ -40,10 +40,6 @@ from crash_searches import (
     with_a_sleeper,
     zombie_publishes,
 )
-from txsink import delta, log, parquet, recovery, transaction, writer
-from txsink.publish import delta as publish_delta
-from txsink.publish import multipart, rename
-from txsink.store import local
 from txsink.testing.crash_book import Violation
 from txsink.testing.objects import Objects
 
@@ -56,36 +52,40 @@ CANCEL = "[self.store.cancel(self._path(f.path), u.id) for f, u in zip(prepare.f
 class Variant(NamedTuple):
     """What is broken, where that shows, and as what."""
 
-    broken: list[tuple[object, list[Swap]]]
+    broken: list[tuple[str, list[Swap]]]
     search: Search
     kinds: str
 
 
-def variant(target: object, before: str, after: str, search: Search, kinds: str) -> Variant:
+def variant(target: str, before: str, after: str, search: Search, kinds: str) -> Variant:
     return Variant([(target, [(before, after)])], search, kinds)
 
 
 # By the beginning of the `# ORDER:` comment that the variant breaks, where it breaks one.
 VARIANTS: dict[str, Variant] = {
     "bytes durable before the record exists": variant(  # no file fsync
-        parquet.ParquetOutput.seal, "self._output.seal()", "self._output._empty()", APPENDS, "I6|I8"
+        "parquet.ParquetOutput.seal", "self._output.seal()", "self._output._empty()", APPENDS, "I6|I8"
     ),
     "adopted bytes durable before their record exists": variant(
-        local.LocalStore.adopt, "self._os.fsync(handle)", "pass", crashes("adopt_what_another_program_wrote"), "I6|I8"
+        "store.local.LocalStore.adopt",
+        "self._os.fsync(handle)",
+        "pass",
+        crashes("adopt_what_another_program_wrote"),
+        "I6|I8",
     ),
     "content durable before its name": variant(
-        local.LocalStore._put_once, "durable=True", "durable=False", APPENDS, "I13"
+        "store.local.LocalStore._put_once", "durable=True", "durable=False", APPENDS, "I13"
     ),
     "name durable before return, else a power cut takes back": variant(
-        local.LocalStore._put_once, "self._sync_names(_parent(path))", "pass", APPENDS, "I3|I13"
+        "store.local.LocalStore._put_once", "self._sync_names(_parent(path))", "pass", APPENDS, "I3|I13"
     ),
     "name durable before return, else a power cut brings": variant(
-        local.LocalStore.replace, "self._sync_names(_parent(path))", "pass", replaced_for_good, "I3"
+        "store.local.LocalStore.replace", "self._sync_names(_parent(path))", "pass", replaced_for_good, "I3"
     ),
     "new names durable before old ones go": Variant(
         [
             (
-                local.LocalStore.move,
+                "store.local.LocalStore.move",
                 [
                     ("    self.settle([target for _, target in moves])\n", ""),
                     ("    return undone", "    self.settle([target for _, target in moves])\n    return undone"),
@@ -95,20 +95,26 @@ VARIANTS: dict[str, Variant] = {
         APPENDS,
         "I6|I8",
     ),
-    "no directory fsync": variant(local.LocalStore._sync_directory, "self._os.fsync(handle)", "pass", APPENDS, "I13"),
+    "no directory fsync": variant(
+        "store.local.LocalStore._sync_directory", "self._os.fsync(handle)", "pass", APPENDS, "I13"
+    ),
     "append overwrites": variant(
-        local.LocalStore._put_once, "self._os.link", "self._os.replace", race(ACTS["commit"], crash_races.appends), "I7"
+        "store.local.LocalStore._put_once",
+        "self._os.link",
+        "self._os.replace",
+        race(ACTS["commit"], crash_races.appends),
+        "I7",
     ),
     "publish overwrites": variant(
-        local.LocalStore._link, "self._os.link", "self._os.replace", nothing_is_overwritten, "F14"
+        "store.local.LocalStore._link", "self._os.link", "self._os.replace", nothing_is_overwritten, "F14"
     ),
     "names of staged files durable before the prepare entry": variant(
-        transaction.prepare, "    publisher.settle(content.staged)\n", "", APPENDS, "I8"
+        "transaction.prepare", "    publisher.settle(content.staged)\n", "", APPENDS, "I8"
     ),
     "`publishing` entry before the first removal": Variant(
         [
             (
-                transaction.roll_forward,
+                "transaction.roll_forward",
                 [
                     ("log.append(_resolving(log, run, pending, Publishing))\n", "publisher.replace(prepared)\n"),
                     (
@@ -124,7 +130,7 @@ VARIANTS: dict[str, Variant] = {
     "all files published before the commit entry": Variant(  # log before data
         [
             (
-                transaction.roll_forward,
+                "transaction.roll_forward",
                 [
                     ("        published = publisher.publish(prepared)\n", "        pass\n"),
                     ("    if not published.is_visible:\n", "    if False:\n"),
@@ -137,7 +143,7 @@ VARIANTS: dict[str, Variant] = {
         "I1|I6",
     ),
     "delete on commit error": variant(
-        transaction.roll_forward,
+        "transaction.roll_forward",
         "    except CorruptError:\n",
         "    except Exception as error:\n        if type(error) is not CorruptError:\n"
         "            publisher.withdraw(prepared)\n            raise\n",
@@ -145,7 +151,7 @@ VARIANTS: dict[str, Variant] = {
         "I8",
     ),
     "abort deletes before its entry": variant(
-        writer.Sink.abort,
+        "writer.Sink.abort",
         "            is_meant = pending.epoch == epoch\n",
         "            is_meant = pending.epoch == epoch\n"
         "            self.publisher.withdraw(self.log.prepare_entry(pending.prepared))\n",
@@ -154,21 +160,21 @@ VARIANTS: dict[str, Variant] = {
     ),
     "replay unchecked": Variant(
         [
-            (transaction.is_committed, [("last is None or epoch > last", "True")]),
-            (log.Log.append, [("self._require_fit(entry)", "pass")]),  # which would refuse the entry
+            ("transaction.is_committed", [("last is None or epoch > last", "True")]),
+            ("log.Log.append", [("self._require_fit(entry)", "pass")]),  # which would refuse the entry
         ],
         crashes("write_once_and_replay"),
         "I4",
     ),
     "names found in place durable before the commit entry": variant(
-        rename.RenamePublisher.publish,
+        "publish.rename.RenamePublisher.publish",
         "self.store.settle([target for _, target in published])",
         "pass",
         crashes("append_two_partitions", quota=CRASH_STATES_MAX),
         "I1|I3|I6|I8",
     ),
     "old names durably gone before new files come": variant(
-        rename.RenamePublisher.replace,
+        "publish.rename.RenamePublisher.replace",
         "    self.store.settle([path for path, _ in moves])\n",
         "",
         crashes("overwrite_the_table"),
@@ -177,7 +183,7 @@ VARIANTS: dict[str, Variant] = {
     "staged deleted before published": Variant(
         [
             (
-                rename.RenamePublisher.withdraw,
+                "publish.rename.RenamePublisher.withdraw",
                 [
                     ("    for path in staged:\n        self.store.delete(path)\n", ""),
                     (
@@ -193,7 +199,7 @@ VARIANTS: dict[str, Variant] = {
     "uploads dropped before completed files are deleted": Variant(
         [
             (
-                multipart.MultipartPublisher.withdraw,
+                "publish.multipart.MultipartPublisher.withdraw",
                 [
                     ("        self.store.cancel(self._path(file.path), upload.id)\n", "        pass\n"),
                     (
@@ -207,7 +213,7 @@ VARIANTS: dict[str, Variant] = {
         "I1|I9",
     ),
     "published names durably gone before the `cleaned` entry": variant(
-        rename.RenamePublisher.withdraw,
+        "publish.rename.RenamePublisher.withdraw",
         "    self.store.settle(",
         "    print(",
         crashes("abort_what_was_half_published"),
@@ -216,7 +222,7 @@ VARIANTS: dict[str, Variant] = {
     "all files deleted before the `cleaned` entry": Variant(
         [
             (
-                recovery.finish_aborts,
+                "recovery.finish_aborts",
                 [
                     ("    for item in mine:\n        publisher", "    for item in ():\n        publisher"),
                     (
@@ -232,7 +238,7 @@ VARIANTS: dict[str, Variant] = {
     "slots read before the entry we started from is looked at": Variant(
         [
             (
-                log.Log.refresh,
+                "log.Log.refresh",
                 [
                     ("    before = self.state\n", "    before = self.state\n    stands = self._stands(before)\n"),
                     ("if self._is_behind(before, problem):", "if not stands:"),
@@ -243,24 +249,24 @@ VARIANTS: dict[str, Variant] = {
         "I3|I7",
     ),
     "entries read durable before the next one gets its name": variant(
-        log.Log.append, "    self.settle()\n", "    pass\n", survival(crash_races.survivor_commits), "I13|I3|I7"
+        "log.Log.append", "    self.settle()\n", "    pass\n", survival(crash_races.survivor_commits), "I13|I3|I7"
     ),
     "the entry before looked at again before the append counts": variant(
-        log.Log.append, "if stands:", "if True:", race(ACTS["commit"], crash_races.appends_and_expires), "I3|I7"
+        "log.Log.append", "if stands:", "if True:", race(ACTS["commit"], crash_races.appends_and_expires), "I3|I7"
     ),
     "entries read durable before segments that repeat them": variant(
-        log.Log.maintain, "self.settle()\n", "pass\n", survival(crash_races.survivor_gets_a_late_notice), "I7"
+        "log.Log.maintain", "self.settle()\n", "pass\n", survival(crash_races.survivor_gets_a_late_notice), "I7"
     ),
     "entries read durable before the hint that counts on them": variant(
-        log.Log.hint, "self.settle()\n", "pass\n", survival(crash_races.survivor_gets_a_late_notice, 1), "I13"
+        "log.Log.hint", "self.settle()\n", "pass\n", survival(crash_races.survivor_gets_a_late_notice, 1), "I13"
     ),
     "entries read durable before the answer": variant(
-        writer.Sink._is_committed, "    self.log.settle()\n", "", survival(crash_races.survivor_replays), "I3"
+        "writer.Sink._is_committed", "    self.log.settle()\n", "", survival(crash_races.survivor_replays), "I3"
     ),
     "staged listed before the log is read, else an entry that lands": Variant(
         [
             (
-                recovery.forget,
+                "recovery.forget",
                 [
                     ("    log.refresh()\n", ""),
                     ("    found = own\n", "    log.refresh()\n    found = own\n"),
@@ -271,87 +277,87 @@ VARIANTS: dict[str, Variant] = {
         "I8",
     ),
     "staged listed (by the caller) before the log is read": variant(
-        recovery.sweep, "    log.refresh()\n", "", race(SWEEP, same_run_goes_back), "I8"
+        "recovery.sweep", "    log.refresh()\n", "", race(SWEEP, same_run_goes_back), "I8"
     ),
     "retired before swept": variant(  # unfenced sweep
-        recovery.sweep,
+        "recovery.sweep",
         "        claim(log, run, tuple(sorted(unclaimed)))\n",
         "        pass\n",
         race(SLOW, sweeps),
         "I8|I6",
     ),
     "boundary in the log before the first deletion": variant(
-        recovery.expire,
+        "recovery.expire",
         "    log.append(make)\n    _expire_below(log, first, log.state.boundary)\n",
         "    _expire_below(log, first, min(before, base.version) if base else 0)\n    log.append(make)\n",
         crashes("expire_what_is_old"),
         "I8|I13",
     ),
     "segments and summary durable before the entries": variant(
-        recovery._expire_below,
+        "recovery._expire_below",
         '    log.store.settle([f"{log.root}/{path}" for path',
         '    print([f"{log.root}/{path}" for path',
         survival(crash_races.survivor_expires),
         "I13",
     ),
     "newest state durable as the hint before the first entry": variant(
-        recovery._expire_below,
+        "recovery._expire_below",
         "    log.keep_hint()\n",
         "",
         crashes("expire_while_something_is_pending"),
         "I13",
     ),
     "older names before newer ones": variant(
-        recovery._expire_below,
+        "recovery._expire_below",
         "    for name in sorted(log.store.list(at)):",
         "    for name in sorted(log.store.list(at), reverse=True):",
         race(EXPIRE, sleeper_commits),
         "I1|I3|I7",
     ),
     "commits read durable before the next one gets its name": variant(
-        delta.DeltaLog.commit,
+        "delta.DeltaLog.commit",
         "    self.settle()\n",
         "    pass\n",
         survival(crash_races.survivor_commits, table_layout="delta"),
         "I13|I1|I6",
     ),
     "publish made impossible before the abort entry": variant(
-        transaction.abort,
+        "transaction.abort",
         "if not publisher.forbid(log.prepare_entry(pending.prepared)):",
         "if False:",
         race(RESTORE, zombie_publishes, table_layout="delta"),
         "I1",
     ),
     "mark durable before the first file": variant(
-        writer.Sink.about_to_stage,
+        "writer.Sink.about_to_stage",
         "leave_mark(",
         "print(",
         crashes("delta_append_one_epoch"),
         "I9",
     ),
     "files durably gone before the marks that lead to them": variant(
-        publish_delta.DeltaPublisher.drop,
+        "publish.delta.DeltaPublisher.drop",
         "    self.store.settle(files)\n",
         "",
         crashes("delta_sweep_what_a_dead_run_left"),
         "I9",
     ),
     "files durably gone before the `cleaned` entry": variant(
-        publish_delta.DeltaPublisher.withdraw,
+        "publish.delta.DeltaPublisher.withdraw",
         "self.store.settle(paths)",
         "pass",
         crashes("delta_recover_commits_some_and_aborts_others"),
         "I9",
     ),
     "aborts that share one record": variant(  # an abort of a later epoch takes earlier ones along
-        publish_delta.DeltaPublisher._poison,
+        "publish.delta.DeltaPublisher._poison",
         "_app_id(prepare) if is_next else _abort_id(prepare)",
         "_app_id(prepare)",
         crashes("delta_abort_an_overwrite"),
         "I1|I14",
     ),
     "a retired run's files without a mark": variant(
-        publish_delta.DeltaPublisher.remain,
+        "publish.delta.DeltaPublisher.remain",
         "leave_mark(",
         "print(",
         race(ACTS["commit"], crash_races.takes_over, table_layout="delta"),

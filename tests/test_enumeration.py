@@ -15,7 +15,6 @@ from broken import rewrite
 from crash_scenarios import ALL_SCENARIOS, SCENARIOS
 from enumeration import Enumeration
 from ledger import is_full, report, seconds
-from txsink import recovery
 from txsink.testing.crash_book import Violation
 from txsink.testing.names import Names
 from txsink.testing.objects import Objects
@@ -56,7 +55,7 @@ def test_a_recovery_that_forgets_an_abort_is_found_at_depth_two(monkeypatch: pyt
     """The first recovery dies between the abort and its clean-up."""
     rewrite(
         monkeypatch,
-        recovery.finish_aborts,
+        "recovery.finish_aborts",
         ("    for item in mine:\n        publisher", "    for item in ():\n        publisher"),
         (
             "    log.append(make)",

@@ -18,8 +18,6 @@ import pytest
 
 from broken import Swap, rewrite
 from swarm_run import tally, tell
-from txsink import recovery, slots, transaction, writer
-from txsink.log import Log
 from txsink.testing import swarm
 from txsink.testing.crash_book import Violation
 
@@ -65,19 +63,19 @@ def test_the_same_seed_gives_the_same_trace_in_another_process(first: int, numbe
 class Planted(NamedTuple):
     """A bug: where, what is written there instead, and as what it must be found."""
 
-    broken: list[tuple[object, list[Swap]]]
+    broken: list[tuple[str, list[Swap]]]
     kinds: str
 
 
 PLANTED: dict[str, Planted] = {
     "a retired run claims again": Planted(
-        [(transaction.standing, [("if run.generation is None and not log.is_retired", "if True or log.is_retired")])],
+        [("transaction.standing", [("if run.generation is None and not log.is_retired", "if True or log.is_retired")])],
         "I10",
     ),
     "publish after commit": Planted(
         [
             (
-                transaction.roll_forward,
+                "transaction.roll_forward",
                 [
                     ("        published = publisher.publish(prepared)\n", "        pass\n"),
                     ("    if not published.is_visible:\n", "    if False:\n"),
@@ -89,12 +87,12 @@ PLANTED: dict[str, Planted] = {
         "I1 I6",
     ),
     "sweep without retiring": Planted(
-        [(recovery.sweep, [("        claim(log, run, tuple(sorted(unclaimed)))\n", "        pass\n")])], "I6 I8 I10"
+        [("recovery.sweep", [("        claim(log, run, tuple(sorted(unclaimed)))\n", "        pass\n")])], "I6 I8 I10"
     ),
     "delete on commit error": Planted(
         [
             (
-                transaction.roll_forward,
+                "transaction.roll_forward",
                 [
                     (
                         "    except CorruptError:\n",
@@ -109,18 +107,18 @@ PLANTED: dict[str, Planted] = {
         "I8",
     ),
     "a lost answer is taken for a success": Planted(
-        [(slots.put, [("            if created:\n", "            if created is not False:\n")])],
+        [("slots.put", [("            if created:\n", "            if created is not False:\n")])],
         "I3 I6 I7 I13 I14",
     ),
-    "a slot that expired is used twice": Planted([(Log.append, [("if stands:", "if True:")])], "I3 I6 I7"),
+    "a slot that expired is used twice": Planted([("log.Log.append", [("if stands:", "if True:")])], "I3 I6 I7"),
     "replay unchecked": Planted(
-        [(transaction.is_committed, [("last is None or epoch > last", "True")])], "I1 I4 I6 I14"
+        [("transaction.is_committed", [("last is None or epoch > last", "True")])], "I1 I4 I6 I14"
     ),
     "damage is reported without looking again": Planted(
-        [(recovery._swept, [("and _was_replaced(log, run, name.path)", "and False")])], "I6"
+        [("recovery._swept", [("and _was_replaced(log, run, name.path)", "and False")])], "I6"
     ),
     "an unclaimed run resolves what others prepared": Planted(
-        [(writer.Sink._claim, [("self.identity.generation is None", "False")])], "I6"
+        [("writer.Sink._claim", [("self.identity.generation is None", "False")])], "I6"
     ),
 }
 
