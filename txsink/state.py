@@ -92,6 +92,10 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         known = self.writers.get(writer)
         return None if known is None else known.last_epoch
 
+    def without_pending(self) -> State:
+        """The same table, as if nothing were prepared."""
+        return msgspec.structs.replace(self, pending=())
+
     def known_columns(self) -> tuple[Column, ...]:
         """The table's columns, those of pending transactions included."""
         columns = self.columns

@@ -125,6 +125,7 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
         admission.require_layout(log.root, state, publisher.layout)
         admission.require_no_abort(state, run.writer, content.epoch)
         columns = schema.merge(publisher.columns(state), content.columns, merge_schema=content.merge_schema, what=what)
+        there = {one.name for one in publisher.columns(state.without_pending())}  # others may have dropped some
         return Prepare(
             **slot,
             writer=run.writer,
@@ -135,7 +136,9 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
             mode=content.mode,
             files=files,
             removes=_removes(log, state, run, content.mode, files),
-            columns=tuple(one for one in columns if one.name in own and one not in state.columns),
+            columns=tuple(
+                one for one in columns if one.name in own and not (one in state.columns and one.name in there)
+            ),
             metadata=content.metadata,
             uploads=uploads,
             base=admitted.base,

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from txsink import delta_state as states
@@ -70,9 +71,15 @@ class DeltaPublisher:
         return place_in_table(self.log.root, writer, run)
 
     def columns(self, state: State) -> tuple[Column, ...]:
-        """Those of the Delta table, then those that only our log knows yet."""
-        text = self.delta.state.metadata.get("schemaString", "")
-        return union(columns_of(text, f"open {self.log.root}"), state.known_columns())
+        """Those of the Delta table, then those that only our log knows yet: without a type, or of a pending epoch.
+
+        A column that another program dropped is none of them: it has to come as a new one.
+        """
+        if not self.delta.exists:
+            return state.known_columns()
+        theirs = columns_of(self.delta.state.metadata["schemaString"], f"open {self.log.root}")
+        ours = tuple(column for column in state.columns if column.type == "null")
+        return union(theirs, msgspec.structs.replace(state, columns=ours).known_columns())
 
     def last_epoch(self, writer: str) -> int | None:
         """What Delta's log has under the writer's name, by whatever program."""
