@@ -147,9 +147,10 @@ def test_python_values_take_the_type_the_table_has() -> None:
 @pytest.mark.parametrize(
     ("data", "found"),
     [
-        ({"a": [1, "x"]}, "the values of column 'a' are no column"),
-        ({"a": [300]}, "the values of column 'a' are no column"),
-        ({"a": [object()]}, "the values of column 'a' are no column"),
+        ({"a": [1, "x"]}, "column 'a' is int8 and would not hold 'x' (str) exactly"),
+        ({"a": [300]}, "column 'a' is int8 and would not hold 300 (int) exactly"),
+        ({"a": [object()]}, "column 'a' is int8 and would not hold <object object"),
+        ({"a": np.array([[1], [2]])}, "the values of column 'a' are no column"),
         ({"a": "text"}, "column 'a' is a str, not a list of values"),
         ({"a": 5}, "column 'a' is a int, not a list of values"),
         ({"a": [1], "b": [1, 2]}, "the columns differ in length"),

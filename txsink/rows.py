@@ -1,8 +1,10 @@
 """Whatever a caller passes to `write`, as a stream of Arrow tables.
 
 Promises: a stream is taken batch by batch; names and types are as the caller gave them; Python values take the
-type the table already has for their column; what is no tabular data is InvalidRequestError saying what is accepted.
-Relies on: the Arrow C data interface; pandas and polars only where the caller has imported them.
+type the table already has for their column, exactly or not at all; what is no tabular data is InvalidRequestError
+saying what is accepted.
+Relies on: `values` for Python objects; the Arrow C data interface; pandas and polars only where the caller has
+imported them. In a pandas frame NaN and NaT are null, as they are to pandas.
 Does not promise: that the tables outlive the caller's next step. Where their memory may change under us
 (pandas and numpy lend it), `is_borrowed` says so.
 """
@@ -16,6 +18,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from txsink import values as python_values
 from txsink.errors import InvalidRequestError
 
 _ROWS_PER_TABLE = 10_000
@@ -115,23 +118,50 @@ def _array(values: Any, name: str, known: pa.Schema, what: str) -> pa.ChunkedArr
             what, f"column {name!r} is a {type(values).__name__}, not a list of values", _ACCEPTED, column=name
         )
     try:
-        if isinstance(values, pa.ChunkedArray) or hasattr(values, "__arrow_c_stream__"):
+        if _holds_objects(values):
+            values = _objects(values)
+        elif isinstance(values, pa.ChunkedArray) or hasattr(values, "__arrow_c_stream__"):
             return pa.chunked_array(values)
-        if isinstance(values, pa.Array) or hasattr(values, "__arrow_c_array__") or hasattr(values, "__array__"):
+        elif isinstance(values, pa.Array) or hasattr(values, "__arrow_c_array__") or hasattr(values, "__array__"):
             return pa.chunked_array([pa.array(values)])
-        values = list(values)
         kind = known.field(name).type if name in known.names else pa.null()
-        return pa.chunked_array([pa.array(values, None if pa.types.is_null(kind) else kind)])
+        return pa.chunked_array([python_values.exact(list(values), name, None if pa.types.is_null(kind) else kind)])
+    except python_values.UnfitError as error:
+        raise _unfit(error, what) from error
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidRequestError(
             what, f"the values of column {name!r} are no column: {error}", "Give all of them one type", column=name
         ) from error
 
 
+def _holds_objects(values: Any) -> bool:
+    """Whether numpy or pandas holds Python objects here."""
+    return str(getattr(values, "dtype", "")) == "object" and hasattr(values, "tolist")
+
+
+def _objects(values: Any) -> list[Any]:
+    found = values.tolist()
+    if not hasattr(values, "isna"):
+        return list(found)
+    return [None if is_missing else value for value, is_missing in zip(found, values.isna(), strict=True)]
+
+
+def _unfit(error: python_values.UnfitError, what: str) -> InvalidRequestError:
+    advice = "Convert the value yourself, rounding as you see fit, or write it under another name"
+    return InvalidRequestError(what, str(error), advice, column=error.path, value=error.value, type=error.type)
+
+
 def _from_pandas(frame: Any, what: str) -> pa.Table:
     # An index with a name is a column; the default one and what filtering leaves of it are row numbers.
     named = any(name is not None for name in frame.index.names)
     table: pa.Table = _checked(lambda: pa.Table.from_pandas(frame, preserve_index=named), frame, what)
+    try:
+        for name in frame.columns:
+            if _holds_objects(frame[name]):
+                chunks = table.column(str(name)).chunks
+                python_values.check(_objects(frame[name]), pa.concat_arrays(chunks), str(name))
+    except python_values.UnfitError as error:
+        raise _unfit(error, what) from error
     return table.replace_schema_metadata(None)
 
 
