@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from txsink.store import local
+from txsink.store import local, local_output
 
 EXECUTOR = b"CoarseGrainedExecutorBackend"
 
@@ -149,14 +149,14 @@ def _at_adopt(plan: Plan) -> None:
 
 def _at_seal(plan: Plan) -> None:
     """A worker has staged a file, and nobody knows."""
-    seal = local._LocalOutput.seal
+    seal = local_output.LocalOutput.seal
 
     def sealed(self: Any) -> None:
         seal(self)
         if plan.is_due(self._path):
             plan.kill()
 
-    local._LocalOutput.seal = sealed  # type: ignore[method-assign]
+    local_output.LocalOutput.seal = sealed  # type: ignore[method-assign]
 
 
 _POINTS: dict[str, Callable[[Plan], None]] = {

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from txsink import layout, recovery, transaction
+from txsink import ground, layout, recovery, transaction
 from txsink.delta import DeltaLog
 from txsink.delta_state import require_writable
 from txsink.errors import ConflictError, InvalidRequestError
@@ -155,6 +155,8 @@ def _open_table(
     if not log.exists:
         if chosen.layout != PARQUET:
             delta.load()
+        if not delta.exists:
+            ground.require_free(log)
         _create(log, delta, chosen)
     elif log.state.layout == DELTA:
         delta.load()

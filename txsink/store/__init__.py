@@ -91,8 +91,11 @@ class Store(Protocol):
     def tail(self, path: str, count: int) -> Tail | None:
         """Size and the last `count` bytes; None when there is no such file."""
 
-    def list(self, path: str) -> Paths:
-        """All files below a directory, as sorted relative paths; empty when there is none."""
+    def list(self, path: str, limit: int | None = None) -> Paths:
+        """All files below a directory, as sorted relative paths; empty when there is none.
+
+        With `limit`, a look and no inventory: at most so many files, found among about as many names, in one request.
+        """
 
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
         """Create `path` whole and durable, or find it there: True / False; None: unknown, read it back.

@@ -93,7 +93,7 @@ class HdfsStore:
 
         return _read_again(lambda: self._calls.do(f"read {path}", end, expects=FileNotFoundError))
 
-    def list(self, path: str) -> Paths:
+    def list(self, path: str, limit: int | None = None) -> Paths:
         what = f"list {path}"
         for _ in range(_TRIES):
             found: Paths = []
@@ -102,11 +102,13 @@ class HdfsStore:
             try:
                 while piece := self._calls.do(what, partial(_some, entries), expects=FileNotFoundError):
                     found += [entry.path[len(path) + 1 :] for entry in piece if not entry.isdir]
+                    if limit is not None:
+                        break
             except FileNotFoundError:  # the directory, or one below it that somebody prunes
                 if not self._exists(path, what):
                     return []
             else:
-                return sorted(found)
+                return sorted(found)[:limit]
         raise UnavailableError(what, f"directories below it vanished {_TRIES} times", "Retry")
 
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:

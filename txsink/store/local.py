@@ -13,18 +13,20 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from types import ModuleType
 from typing import cast
 from urllib.parse import unquote, urlsplit
 
-from txsink.errors import CorruptError, InternalError, InvalidRequestError, TxsinkError, UnavailableError
+from txsink.errors import CorruptError, InternalError, InvalidRequestError, UnavailableError
 from txsink.layout import temporary_path
 from txsink.store import Moves, Output, Tail, Traits
 from txsink.store.local_errors import mapped, refuse_without_links
+from txsink.store.local_output import LocalOutput, write_all
 
-_BUFFER_BYTES, _PUT_TRIES = 1 << 20, 3
+_PUT_TRIES = 3
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -73,9 +75,9 @@ class LocalStore:
             finally:
                 self._os.close(handle)
 
-    def list(self, path: str) -> list[str]:
+    def list(self, path: str, limit: int | None = None) -> list[str]:
         with mapped(f"list {path}"):
-            return sorted(self._walk(path, ""))
+            return sorted(self._walk(path, limit))
 
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
         for _ in range(_PUT_TRIES):
@@ -108,7 +110,7 @@ class LocalStore:
                 handle = self._open_new(path)
             except FileExistsError as error:
                 raise InternalError(f"create {path}", "the name is taken", "Report it: names are random") from error
-        return _LocalOutput(self._os, path, handle)
+        return LocalOutput(self._os, path, handle)
 
     def adopt(self, path: str, staged: str) -> None:
         with mapped(f"adopt {path}"):
@@ -203,7 +205,7 @@ class LocalStore:
             self._discard(path)  # left by an attempt of ours that failed: the token is ours alone
             handle = self._open_new(path)
         try:
-            _write_all(self._os, handle, data)
+            write_all(self._os, handle, data)
             if durable:
                 self._os.fsync(handle)
         except OSError:
@@ -305,22 +307,33 @@ class LocalStore:
             data += more
         return data
 
-    def _walk(self, root: str, below: str) -> Iterator[str]:
-        try:
-            names = self._os.listdir(f"{root}/{below}" if below else root)
-        except FileNotFoundError:
-            return
-        for name in names:
-            path = f"{below}/{name}" if below else name
-            # lstat: a symbolic link is a file to us, never a way out of the root.
+    def _walk(self, root: str, limit: int | None) -> Iterator[str]:
+        """The files below, those nearest to the root first; `limit`: how many names are looked at."""
+        waiting, looked_at = deque([""]), 0
+        while waiting:
+            below = waiting.popleft()
             try:
-                status = self._os.lstat(f"{root}/{path}")
+                names = self._os.listdir(f"{root}/{below}" if below else root)
             except FileNotFoundError:
                 continue
-            if stat.S_ISDIR(status.st_mode):
-                yield from self._walk(root, path)
-            else:
-                yield path
+            except PermissionError:
+                if limit is None or not below:
+                    raise
+                continue  # lost+found, say
+            for name in sorted(names):
+                if looked_at == limit:
+                    return
+                looked_at += 1
+                path = f"{below}/{name}" if below else name
+                # lstat: a symbolic link is a file to us, never a way out of the root.
+                try:
+                    status = self._os.lstat(f"{root}/{path}")
+                except FileNotFoundError:
+                    continue
+                if stat.S_ISDIR(status.st_mode):
+                    waiting.append(path)
+                else:
+                    yield path
 
     def _nearest(self, path: str) -> str:
         while self._inode(path) is None:
@@ -332,69 +345,9 @@ class LocalStore:
             self._os.unlink(path)
 
 
-class _LocalOutput:
-    """A staged file: gathers small writes, syncs on `seal`; once failed it stays failed."""
-
-    def __init__(self, system: ModuleType, path: str, handle: int) -> None:
-        self._os = system
-        self._path = path
-        self._handle = handle
-        self._buffer = bytearray()
-        self._failure: TxsinkError | None = None
-        self.closed = False
-
-    def write(self, data: bytes, /) -> int:
-        size = len(data)
-        if len(self._buffer) + size > _BUFFER_BYTES:
-            self._empty()
-            if size > _BUFFER_BYTES:
-                self._do("write", lambda: _write_all(self._os, self._handle, data))
-                return size
-        self._buffer += data
-        return size
-
-    def flush(self) -> None:
-        """Nothing: only `seal` makes bytes durable."""
-
-    def seal(self) -> None:
-        self._empty()
-        self._do("sync", lambda: self._os.fsync(self._handle))
-        self.closed = True
-        self._do("close", lambda: self._os.close(self._handle))
-
-    def discard(self) -> None:
-        if not self.closed:
-            self.closed = True
-            with suppress(OSError):
-                self._os.close(self._handle)
-        with suppress(OSError):
-            self._os.unlink(self._path)
-
-    def _empty(self) -> None:
-        self._do("write", lambda: _write_all(self._os, self._handle, self._buffer))
-        self._buffer = bytearray()
-
-    def _do(self, verb: str, act: Callable[[], None]) -> None:
-        # A sync that succeeds after one that failed proves nothing; nobody knows how much a failed write wrote.
-        if self._failure:
-            raise self._failure
-        try:
-            with mapped(f"{verb} {self._path}"):
-                act()
-        except TxsinkError as error:
-            self._failure = error
-            raise
-
-
 def _no_file(path: str, found: str) -> CorruptError:
     return CorruptError(f"read {path}", found, "Put the file back; nothing was changed", path=path)
 
 
 def _parent(path: str) -> str:
     return path.rpartition("/")[0] or "/"
-
-
-def _write_all(system: ModuleType, handle: int, data: bytes | bytearray) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[system.write(handle, view) :]

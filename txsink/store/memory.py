@@ -55,10 +55,10 @@ class MemoryStore:
                 # No stamp: whoever writes into an open file of fsspec's leaves no trace of it.
                 return Tail(size, bytes(data[max(0, size - count) :]), "")
 
-    def list(self, path: str) -> Paths:
+    def list(self, path: str, limit: int | None = None) -> Paths:
         start = f"{path}/"
         # A copy in one step: users of fsspec know nothing of our lock.
-        return sorted(name[len(start) :] for name in tuple(self._files) if name.startswith(start))
+        return sorted(name[len(start) :] for name in tuple(self._files) if name.startswith(start))[:limit]
 
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
         with _LOCK:

@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from typing import Any, TypeAlias
 
 from txsink.entry import Upload
@@ -97,10 +98,11 @@ class S3Store:
         whole = found.get("ContentRange", "").rpartition("/")[2]
         return Tail(int(whole) if whole.isdecimal() else found["ContentLength"], found["Body"], "")
 
-    def list(self, path: str) -> Paths:
+    def list(self, path: str, limit: int | None = None) -> Paths:
         pages = self._pages(path, _prefix(path), "list", "list_objects_v2", _OBJECT_MARKERS)
         # Consoles and Hadoop make empty objects that stand for directories.
-        return sorted(name for name, _ in _below(path, pages, "Contents") if not name.endswith("/"))
+        looked_at = pages if limit is None else islice(pages, 1)
+        return sorted(name for name, _ in _below(path, looked_at, "Contents") if not name.endswith("/"))[:limit]
 
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
         try:

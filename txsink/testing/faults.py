@@ -188,9 +188,9 @@ class FaultyStore:
     def tail(self, path: str, count: int) -> Tail | None:
         return self.call("tail", path, lambda: self._store.tail(path, count))
 
-    def list(self, path: str) -> Paths:
+    def list(self, path: str, limit: int | None = None) -> Paths:
         def act() -> Paths:
-            names = self._store.list(path)
+            names = self._store.list(path, limit)
             self._former[path], self._listed[path] = self._listed.get(path, []), names
             return self._hidden(names)
 

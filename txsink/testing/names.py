@@ -70,9 +70,9 @@ class NameStore:
         data = self._held.get(path)
         return None if data is None else Tail(len(data), data[max(0, len(data) - count) :], "")
 
-    def list(self, path: str) -> Paths:
+    def list(self, path: str, limit: int | None = None) -> Paths:
         start = f"{path}/"
-        return sorted([name[len(start) :] for name in self._held if name.startswith(start)])
+        return sorted([name[len(start) :] for name in self._held if name.startswith(start)])[:limit]
 
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
         if path in self._held:

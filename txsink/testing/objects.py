@@ -80,8 +80,8 @@ class ObjectStore:
         data = self.bucket.objects.get(path)
         return None if data is None else Tail(len(data), data[max(0, len(data) - count) :], "")
 
-    def list(self, path: str) -> Paths:
-        return sorted(name[len(path) + 1 :] for name in self.bucket.objects if name.startswith(f"{path}/"))
+    def list(self, path: str, limit: int | None = None) -> Paths:
+        return sorted(name[len(path) + 1 :] for name in self.bucket.objects if name.startswith(f"{path}/"))[:limit]
 
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
         if path in self.bucket.objects:
