@@ -317,13 +317,18 @@ class EpochStager:
         directory = layout.partition_directory(list(self._partition_columns), list(values))
         if len(self._file_columns) < table.num_columns:
             table = table.select(self._file_columns)
-        for start in range(0, table.num_rows, group_rows):
-            group = table.slice(start, group_rows)
-            output = self._open.pop(directory, None) or self._create(directory, group)
+        rows_max = self._options.file_rows_max
+        while table.num_rows:
+            output = self._open.pop(directory, None)
+            # What is open was begun with row groups of another size, perhaps.
+            room = rows_max - (output.rows if output is not None else 0)
+            group = table.slice(0, min(group_rows, room))
+            table = table.slice(group.num_rows)
+            output = output or self._create(directory, group)
             self._open[directory] = output
             output.write(group)
             is_full = output.bytes + output.bytes / output.groups / 2 >= self._options.target_file_bytes
-            if is_full or output.rows + group_rows > self._options.file_rows_max:
+            if is_full or output.rows >= rows_max:
                 self._seal(directory)
 
     def _create(self, directory: str, first: pa.Table) -> ParquetOutput:
