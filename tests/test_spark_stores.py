@@ -383,7 +383,7 @@ def test_a_job_on_s3_writes_its_epoch_once_and_drops_what_a_failed_one_left(lake
             runs.add(batch.num_rows)
             yield batch
 
-    def write(df: DataFrame, epoch: int, **more: Any) -> txsink.txn.Result:
+    def write(df: DataFrame, epoch: int, **more: Any) -> txsink.outcome.Result:
         return pyspark_txsink.write(
             df, lake.uri, writer="w", epoch=epoch, layout="parquet", storage_options=lake.options, **more
         )

@@ -21,10 +21,10 @@ ROOT = Path(__file__).parents[1]
 
 # A module of txsink imports only what stands before it.
 ORDER = (
-    "errors", "layout", "entry", "store", "schema", "segment", "state",
+    "errors", "calls", "layout", "entry", "store", "schema", "segment", "state",
     "values", "rows", "stats", "parquet", "stage", "place",
-    "stager", "slots", "log", "delta_state", "delta", "delta_actions", "delta_upkeep", "adopt", "decision", "publish",
-    "admission", "transaction", "recovery", "snapshot", "history", "delta_view", "audit", "workplace", "txn",
+    "stager", "slots", "log", "outcome", "delta_state", "delta", "delta_actions", "delta_upkeep", "adopt", "decision",
+    "publish", "admission", "transaction", "recovery", "snapshot", "history", "delta_view", "audit", "workplace", "txn",
     "writer", "ground", "sink", "convert", "table", "two_phase", "file_sink", "commands", "cli", "testing",
 )  # fmt: skip
 

@@ -11,12 +11,13 @@ from txsink.errors import (
     UnavailableError,
 )
 from txsink.file_sink import ParquetFileSink
+from txsink.outcome import Result
 from txsink.sink import open_writer, write
 from txsink.stage import StagedFile, StageOptions
 from txsink.stager import Stager
 from txsink.table import Table, open_table
 from txsink.two_phase import TwoPhaseCommitSink
-from txsink.txn import Result, Transaction
+from txsink.txn import Transaction
 from txsink.writer import Sink
 
 __all__ = [

@@ -50,11 +50,17 @@ class Log:
         self._hinted = self._settled = -1  # versions: of the hint, and up to which all entries are durable
         self._ensured: set[tuple[int, int]] = set()
         self._live: tuple[int, dict[str, Fact]] = (-1, {})
+        self._unanswered: list[AnyEntry] = []
 
     @property
     def exists(self) -> bool:
         """Whether there is a table."""
         return self.state.version >= 0
+
+    @property
+    def doubts(self) -> list[AnyEntry]:
+        """Entries whose put was never answered, as long as their slots were not seen taken: each may yet appear."""
+        return [one for one in self._unanswered if one.version > self.state.version]
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -177,12 +183,11 @@ class Log:
     def append(self, make: Make) -> AnyEntry | None:
         """Append what `make` says for the newest state; None when it says that nothing is to be appended."""
         for attempt in range(APPEND_TRIES):
-            write_id = self.stamps.new_id()
             slot: Slot = {
                 "format": entries.FORMAT,
                 "version": self.state.version + 1,
                 "time_ms": self.stamps.now_ms(),
-                "write_id": write_id,
+                "write_id": self.stamps.new_id(),
                 "previous": self.state.digest,
                 "table_id": self.state.table_id,
                 "birth": self.state.birth or write_id,
@@ -203,7 +208,7 @@ class Log:
                 return None
             data = entries.encode(entry)
             self._require_fit(entry)
-            if self.slots.put(entry.version, data, write_id):
+            if self._put(entry, data):
                 # ORDER: the entry before looked at again before the append counts, else a stalled writer uses a
                 # slot twice that had expired: entries are deleted oldest first, so its neighbour went before (I7).
                 with possibly_written(entry_of(entry.version)):
@@ -283,6 +288,15 @@ class Log:
 
     def _at(self, path: str) -> str:
         return f"{self.root}/{path}"
+
+    def _put(self, entry: AnyEntry, data: bytes) -> bool:
+        """Put it into its slot; it is in doubt until the store has said what is there."""
+        before, self._unanswered = self.doubts, [*self.doubts, entry]
+        try:
+            return self.slots.put(entry.version, data, entry.write_id)
+        except (UnavailableError, InvalidRequestError):
+            self._unanswered = before  # refused: it is not there
+            raise
 
     def _require_fit(self, entry: AnyEntry) -> None:
         """Refuse an entry that nobody could read where it is to stand: it would end the log for ever."""

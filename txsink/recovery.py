@@ -114,6 +114,8 @@ def forget(log: Log, run: Run, publisher: Publisher, epoch: int, own: list[Stage
     if known is not None and known.run != run.run:
         publisher.remain(run.writer, run.run)
         return  # retired, or about to claim: what is left is the sweep's
+    if log.doubts:
+        return  # a prepare entry may yet appear, and name files that an earlier transaction staged for the epoch
     named = _named(log, publisher)
     publisher.drop([name for name in found if not named(name)])
 

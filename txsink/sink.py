@@ -23,12 +23,13 @@ from txsink.delta import DeltaLog
 from txsink.delta_state import require_writable
 from txsink.errors import ConflictError, InvalidRequestError
 from txsink.log import Log
+from txsink.outcome import Result
 from txsink.publish import DELTA, PARQUET, Publisher, publisher_of, staging_root_of
 from txsink.slots import Stamps
 from txsink.stage import StageOptions
 from txsink.store import AnyPath, StorageOptions, Store, open_store, uri_of
 from txsink.transaction import Run
-from txsink.txn import Result, Settings
+from txsink.txn import Settings
 from txsink.workplace import Workplace
 from txsink.writer import Sink
 

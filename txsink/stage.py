@@ -137,6 +137,11 @@ class EpochStager:
         """The table's columns, with those that this epoch's data brought."""
         return self._columns
 
+    @property
+    def is_spoilt(self) -> bool:
+        """Whether nothing more can be written, nor what was written finished."""
+        return bool(self._closed) and self._closed != "it is finished"
+
     def write(self, data: object) -> int:
         """Take rows of any kind `rows.tables_of` knows; returns how many."""
         self._require_open()

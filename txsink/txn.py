@@ -1,24 +1,28 @@
 """One epoch in a program's hands: write, prepare, commit, abort.
 
-Promises: what was staged goes away with the transaction unless it is prepared; an unknown outcome deletes nothing.
-Relies on: its `Sink`, whose lock lets one thread at a time speak with the log.
-Does not promise: to be shared between threads. Each thread begins its own.
+Promises: what was staged goes away with the transaction unless it is prepared; an unknown outcome deletes nothing;
+threads may share it: each call is whole, one after another, and `prepare` takes what was written before it; a call that
+was broken off, by an error or Ctrl-C, may be made again.
+Relies on: its `Sink`, which lets one thread at a time speak with the log; `outcome`, which names what became of it.
+Does not promise: the order of rows that several threads write.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from threading import RLock
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
-from txsink import recovery, transaction
+from txsink import outcome, recovery, transaction
 from txsink.adopt import Guest
+from txsink.calls import Calls
 from txsink.entry import Column
-from txsink.errors import FencedError, InvalidRequestError, OutcomeUnknownError, TxsinkError
+from txsink.errors import FencedError, InvalidRequestError, TxsinkError, UnavailableError
 from txsink.log import Log
+from txsink.outcome import ABORTED, ALREADY_COMMITTED, COMMITTED, ENDS, OPEN, PREPARED, UNKNOWN, Own, Result
 from txsink.place import Place
 from txsink.publish import Publisher, name_of
 from txsink.stage import EpochStager, StagedFile, StageOptions
@@ -38,17 +42,6 @@ class Settings(NamedTuple):
     stage: StageOptions
 
 
-class Result(NamedTuple):
-    """What became of a transaction: `committed` or `already-committed`, at which version, with what."""
-
-    outcome: str
-    epoch: int
-    version: int
-    files: int
-    rows: int
-    bytes: int
-
-
 class Owner(Protocol):
     """What a transaction needs of the open writer it belongs to."""
 
@@ -56,13 +49,17 @@ class Owner(Protocol):
     identity: Run
     publisher: Publisher
     settings: Settings
-    lock: RLock
 
-    def commit(self, epoch: int) -> None:
-        """Publish and commit every prepared epoch <= `epoch`."""
+    calls: Calls
 
-    def abort(self, epoch: int) -> None:
-        """Drop a prepared epoch."""
+    def require_open(self, what: str) -> None:
+        """Refuse what a closed writer does not do."""
+
+    def publish(self, epoch: int) -> None:
+        """Publish and commit every prepared epoch <= `epoch`, within a call on the writer."""
+
+    def drop(self, epoch: int) -> None:
+        """Drop a prepared epoch, within a call on the writer."""
 
     def forget(self, txn: Transaction) -> None:
         """Drop a transaction that is prepared or resolved."""
@@ -75,33 +72,55 @@ class Owner(Protocol):
 
 
 class Transaction:
-    """One epoch of one writer. As a context manager it commits on exit, and aborts on an exception."""
+    """One epoch of one writer. As a context manager it commits on exit, and aborts on an exception.
+
+    Threads may share it: each call is whole.
+    """
 
     def __init__(
         self, sink: Owner, epoch: int, mode: str, metadata: dict[str, Any], parts: int | None, *, is_committed: bool
     ) -> None:
+        self._calls = Calls()
+        self._own = Own(is_redundant=is_committed)
+        self._end = ""  # the outcome, once no entry can change it
         self._sink = sink
         self._mode = mode
         self._metadata = metadata
         self._parts_expected = parts
         self._parts: list[str] = []
-        self._staged: list[StagedFile] = []
+        self._added: list[StagedFile] = []
+        self._written: list[StagedFile] = []  # by `write`, once sealed
         self._columns: tuple[Column, ...] = ()
         self._stager: EpochStager | None = None
-        self._is_sealed = False
+        self._is_asked = False  # to commit
         self.epoch = epoch
-        #: `open`, `prepared`, `committed`, `aborted`, `already-committed`, or `unknown` (recovery finds out).
-        self.outcome = "already-committed" if is_committed else "open"
+
+    @property
+    def outcome(self) -> str:
+        """`open`, `prepared`, `committed`, `aborted`, `already-committed`, or `unknown` (recovery finds out)."""
+        if not self._end:
+            names = self._sink.identity
+            found = outcome.outcome(self._sink.log, names.writer, names.run, self.epoch, self._own)
+            if found == PREPARED:
+                self._own = self._own._replace(was_prepared=True)
+            if found not in ENDS:
+                return found
+            self._end = found
+        return self._end
 
     def write(self, data: object) -> int:
         """Stage rows: Arrow data of any kind, pandas, polars, batches, a reader. Returns how many."""
-        if self.outcome == "already-committed":
-            return 0
-        self._require("write to", "open")
-        if self._stager is None:
-            self._sink.about_to_stage(by_others=False)
-            self._stager = new_stager(self._sink, self.epoch)
-        return self._stager.write(data)
+        with self._calling("write to"):
+            if self.outcome == ALREADY_COMMITTED:
+                return 0
+            self._require_open("write to")
+            if self._stager is None:
+                self._sink.about_to_stage(by_others=False)
+                self._stager = new_stager(self._sink, self.epoch)
+            try:
+                return self._stager.write(data)
+            except UnavailableError as error:
+                self._advise(error, self._stager)
 
     def stager(self, part: str | int | None = None) -> Stager:
         """What a worker stages with; give each part of a counted transaction its own name."""
@@ -149,96 +168,54 @@ class Transaction:
 
         `columns`: those of the data, which no file tells when there is none.
         """
-        if self.outcome == "already-committed":
-            return
-        self._require("add to", "open")
-        files = [one if isinstance(one, StagedFile) else StagedFile.from_dict(one) for one in staged]
-        for one in files:
-            if (one.writer, one.run, one.epoch) != (self._sink.identity.writer, self._sink.identity.run, self.epoch):
-                raise InvalidRequestError(
-                    f"add {one.file.path} to epoch {self.epoch} of {self._sink.identity.writer!r}",
-                    f"it was staged for epoch {one.epoch} of {one.writer!r} by run {one.run}",
-                    "Add what this transaction's stager staged",
-                )
-        known = Counter(one.file.path for one in (*self._staged, *files))
-        if repeated := [path for path, count in known.items() if count > 1]:
-            raise InvalidRequestError(f"add to epoch {self.epoch}", f"{repeated[0]} is added twice", "Add it once")
-        names = {str(part)} if part is not None else {one.part for one in files if one.part is not None}
-        self._parts += sorted(names)
-        self._staged += files
-        self._columns = union(self._columns, columns)
+        with self._calling("add to"):
+            if self.outcome == ALREADY_COMMITTED:
+                return
+            self._require_open("add to")
+            files = [one if isinstance(one, StagedFile) else StagedFile.from_dict(one) for one in staged]
+            self._require_own(files)
+            names = {str(part)} if part is not None else {one.part for one in files if one.part is not None}
+            self._parts += sorted(names)
+            self._added += files
+            self._columns = union(self._columns, columns)
 
     def prepare(self) -> None:
         """Seal: after this no worker is needed. The epoch is committed by `commit`, or by recovery."""
-        if self.outcome not in {"open", "aborted", "unknown"}:
-            return
-        self._require("prepare", "open")
-        self._require_parts()
-        if self._stager is not None:
-            # From here on only the log decides what may be deleted, so the stager must not.
-            self._columns = union(self._columns, self._stager.columns)
-            self._staged = [*self._stager.finish(), *self._staged]
-            self._stager = None
-        sink = self._sink
-        columns = self._columns
-        for one in self._staged:
-            columns = union(columns, one.columns)
-        content = Content(
-            epoch=self.epoch,
-            mode=self._mode,
-            staged=self._staged,
-            columns=columns,
-            metadata=self._metadata,
-            merge_schema=sink.settings.merge_schema,
-        )
-        with sink.lock:
-            # ORDER: aborts finished before the next prepare entry, else a reader sees the rows of an epoch from two
-            # transactions, or a late deletion takes files that were prepared again (I1).
-            recovery.finish_aborts(sink.log, sink.identity, sink.publisher)
-            try:
-                is_new = transaction.prepare(sink.log, sink.identity, sink.publisher, content)
-            except OutcomeUnknownError:
-                self.outcome = "unknown"
-                raise
-            except FencedError:
-                with suppress(TxsinkError):  # that it is fenced says more
-                    self._forget()
-                raise
-            self.outcome = "prepared" if is_new else "already-committed"
-            sink.forget(self)
-            if not is_new:
-                self._forget()
+        with self._calling("prepare"), self._speaking("prepare"):
+            self._prepare()
 
     def commit(self) -> Result:
-        """Prepare if need be, publish and commit; earlier prepared epochs of the writer first."""
-        self.prepare()
-        if self.outcome == "prepared":
-            self._is_sealed = True
-            self._sink.commit(self.epoch)
-            self.outcome = "committed"
+        """Prepare if need be, publish and commit; earlier prepared epochs of the writer first.
+
+        What failed or was broken off is finished by calling it again.
+        """
+        with self._calling("commit"), self._speaking("commit"):
+            if self.outcome not in ENDS:
+                self._sink.require_open(self._what("commit"))
+            self._prepare()
+            if self.outcome in {PREPARED, UNKNOWN}:
+                self._is_asked = True
+                self._sink.publish(self.epoch)
         return self.result()
 
     def abort(self) -> None:
         """Drop the epoch. What is committed stays committed; an unknown outcome is left to recovery."""
-        if self.outcome == "open":
-            try:
-                self._forget()
-            finally:
-                if self._stager is not None:
-                    self._stager.discard()
-            self.outcome = "aborted"
-        elif self.outcome == "prepared":
-            self._sink.abort(self.epoch)
-            self.outcome = "aborted"
-        self._sink.forget(self)
+        with self._calling("abort"):
+            self._abandon(drops_prepared=True)
+
+    def abandon(self) -> None:
+        """Drop it unless it is prepared: the writer is closed."""
+        with self._calling("abort"):
+            self._abandon(drops_prepared=False)
 
     def result(self) -> Result:
         """What became of it."""
-        known = self._sink.log.state.writers.get(self._sink.identity.writer)
-        version = -1 if known is None or known.last_version is None else known.last_version
-        files = [one.file for one in self._staged] if self.outcome == "committed" else []
+        found = self.outcome
+        is_over = found in {COMMITTED, ALREADY_COMMITTED}
+        version = outcome.version_of(self._sink.log, self._sink.identity.writer, self.epoch) if is_over else -1
+        files = [one.file for one in self._staged] if found == COMMITTED else []
         return Result(
-            outcome=self.outcome,
+            outcome=found,
             epoch=self.epoch,
             version=version,
             files=len(files),
@@ -253,28 +230,141 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            if self.outcome != "aborted":
+            if self.outcome != ABORTED:
                 self.commit()
-        elif not self._is_sealed:  # a commit that failed is finished by recovery, or by trying again
+        elif not self._is_asked:  # a commit that failed is finished by recovery, or by trying again
             with suppress(TxsinkError):  # the error that is under way says more
                 self.abort()
+
+    def __reduce__(self) -> NoReturn:
+        found = "a transaction belongs to its process"
+        raise InvalidRequestError(self._what("pickle"), found, "Send what `stager()` returns to the workers")
+
+    def __del__(self) -> None:
+        if self._has_rows and not self._end and self._own.files is None and not self._own.is_dropped:
+            found = "it was written to, and neither committed nor aborted"
+            warnings.warn(f"{self._what('drop')}: {found}", ResourceWarning, stacklevel=2, source=self)
+
+    # -- pieces -----------------------------------------------------------------------------------------
+
+    @property
+    def _staged(self) -> list[StagedFile]:
+        return [*self._written, *self._added]
+
+    @property
+    def _has_rows(self) -> bool:
+        return self._stager is not None or bool(self._added)
+
+    def _what(self, verb: str) -> str:
+        return f"{verb} epoch {self.epoch} of {self._sink.identity.writer!r}"
+
+    def _calling(self, verb: str) -> AbstractContextManager[None]:
+        return self._calls.whole(self._what(verb))
+
+    def _speaking(self, verb: str) -> AbstractContextManager[None]:
+        """The log is ours until the call is over: a `close` by another thread comes before it or after it."""
+        return self._sink.calls.whole(self._what(verb))
+
+    def _prepare(self) -> None:
+        sink, writer, run = self._sink, self._sink.identity.writer, self._sink.identity.run
+        if self._own.files is not None and self.outcome in {OPEN, UNKNOWN}:
+            # Asked before: what came of that decides, and its staged files may be published by now.
+            sink.log.refresh()
+            if outcome.prepared_at(sink.log, writer, run, self.epoch, self._own.files) is not None:
+                return
+        if self.outcome in {PREPARED, COMMITTED, ALREADY_COMMITTED}:
+            return
+        self._require_open("prepare")
+        self._require_parts()
+        content = self._sealed()
+        # ORDER: aborts finished before the next prepare entry, else a reader sees the rows of an epoch from two
+        # transactions, or a late deletion takes files that were prepared again (I1).
+        recovery.finish_aborts(sink.log, sink.identity, sink.publisher)
+        # From here on only the log decides what may be deleted.
+        self._own = self._own._replace(files=frozenset(one.file.path for one in content.staged))
+        try:
+            is_new = transaction.prepare(sink.log, sink.identity, sink.publisher, content)
+        except FencedError:
+            self._own = self._own._replace(is_dropped=True)
+            with suppress(TxsinkError):  # that it is fenced says more
+                self._forget()
+            raise
+        if not is_new:
+            self._own = self._own._replace(is_redundant=True)
+        found = self.outcome
+        sink.forget(self)
+        if found == ALREADY_COMMITTED:
+            self._forget()
+
+    def _sealed(self) -> Content:
+        """What the prepare entry is to say; the same however often it is asked for."""
+        if self._stager is not None:
+            try:
+                self._written = self._stager.finish()
+            except UnavailableError as error:
+                self._advise(error, self._stager)
+            self._columns = union(self._columns, self._stager.columns)
+        columns = self._columns
+        for one in self._staged:
+            columns = union(columns, one.columns)
+        return Content(
+            epoch=self.epoch,
+            mode=self._mode,
+            staged=self._staged,
+            columns=columns,
+            metadata=self._metadata,
+            merge_schema=self._sink.settings.merge_schema,
+        )
+
+    def _abandon(self, *, drops_prepared: bool) -> None:
+        sink = self._sink
+        with self._speaking("abort"):
+            found = self.outcome
+            if found == PREPARED and drops_prepared:
+                sink.drop(self.epoch)
+            elif found == OPEN or (found == ABORTED and self._own.is_dropped):
+                # Once its files go it must never be prepared.
+                self._own = self._own._replace(is_dropped=True)
+                try:
+                    self._forget()
+                finally:
+                    if self._stager is not None:
+                        self._stager.discard()
+            sink.forget(self)
 
     def _forget(self) -> None:
         """Delete what was staged for the epoch, as far as no entry names it."""
         sink = self._sink
-        with sink.lock:
-            is_alone = not sink.is_shared(self) and not sink.publisher.is_in_place  # there, looking lists the table
-            own = None if is_alone else [name_of(one) for one in self._staged]
-            recovery.forget(sink.log, sink.identity, sink.publisher, self.epoch, own)
+        is_alone = not sink.is_shared(self) and not sink.publisher.is_in_place  # there, looking lists the table
+        own = None if is_alone else [name_of(one) for one in self._staged]
+        recovery.forget(sink.log, sink.identity, sink.publisher, self.epoch, own)
 
-    def _require(self, verb: str, outcome: str) -> None:
-        if self.outcome != outcome:
+    def _advise(self, error: UnavailableError, stager: EpochStager) -> NoReturn:
+        """The store failed: whether the call can be made again, or the epoch has to be begun again."""
+        if not stager.is_spoilt:
+            raise error
+        again = f"Begin epoch {self.epoch} again, and write all of it: nothing of it is in the table"
+        raise UnavailableError(error.attempted, error.found, again, **error.context) from error
+
+    def _require_open(self, verb: str) -> None:
+        found = self.outcome
+        if found != OPEN and not (found == UNKNOWN and verb == "prepare"):
             raise InvalidRequestError(
-                f"{verb} epoch {self.epoch} of {self._sink.identity.writer!r}",
-                f"the transaction is {self.outcome}",
-                "Begin another one",
-                epoch=self.epoch,
+                self._what(verb), f"the transaction is {found}", "Begin another one", epoch=self.epoch
             )
+        self._sink.require_open(self._what(verb))
+
+    def _require_own(self, files: list[StagedFile]) -> None:
+        for one in files:
+            if (one.writer, one.run, one.epoch) != (self._sink.identity.writer, self._sink.identity.run, self.epoch):
+                raise InvalidRequestError(
+                    f"add {one.file.path} to epoch {self.epoch} of {self._sink.identity.writer!r}",
+                    f"it was staged for epoch {one.epoch} of {one.writer!r} by run {one.run}",
+                    "Add what this transaction's stager staged",
+                )
+        known = Counter(one.file.path for one in (*self._added, *files))
+        if repeated := [path for path, count in known.items() if count > 1]:
+            raise InvalidRequestError(f"add to epoch {self.epoch}", f"{repeated[0]} is added twice", "Add it once")
 
     def _require_parts(self) -> None:
         repeated = sorted({name for name in self._parts if self._parts.count(name) > 1})
@@ -282,7 +372,7 @@ class Transaction:
         if repeated or (expected is not None and len(self._parts) != expected):
             found = f"part {repeated[0]} was added twice" if repeated else f"{len(self._parts)} parts were added"
             raise InvalidRequestError(
-                f"prepare epoch {self.epoch} of {self._sink.identity.writer!r}",
+                self._what("prepare"),
                 f"{found}, {'each part once' if expected is None else expected} was expected",
                 "Add every part once; one attempt of each task",
                 parts=len(self._parts),

@@ -1,29 +1,32 @@
 """An open writer and its transactions: what a program holds in its hands.
 
 Promises: the verbs of `transaction` and `recovery` for one writer of one table, one at a time, whatever threads
-call them; what a transaction staged goes away with it unless it is prepared.
+call them; what a transaction staged goes away with it unless it is prepared; a commit that was asked for and failed is
+finished by the next `commit` or `begin`, and by whoever opens the writer.
 Relies on: `sink`, which wires the parts.
 Does not promise: anything once FencedError was raised. A newer run has taken over.
 """
 
 from __future__ import annotations
 
-import threading
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
 from txsink import recovery, transaction
-from txsink.errors import ConflictError, InvalidRequestError, TxsinkError
+from txsink.calls import Calls
+from txsink.errors import ConflictError, InvalidRequestError, TxsinkError, UnavailableError
 from txsink.layout import VERSION_MAX
 from txsink.log import Log
+from txsink.outcome import OPEN, PREPARED
 from txsink.place import leave_mark
 from txsink.publish import Publisher
 from txsink.recovery import Recovered, Swept
-from txsink.state import OVERWRITE_PARTITIONS
+from txsink.state import OVERWRITE_PARTITIONS, Pending
 from txsink.transaction import Run
 from txsink.txn import Settings, Transaction
 
@@ -33,16 +36,18 @@ METADATA_BYTES_MAX = 1 << 20
 
 
 class Sink:
-    """An open writer of one table. Safe to share between threads."""
+    """An open writer of one table. Safe to share between threads, as its transactions are: one call at a time."""
 
     def __init__(self, log: Log, run: Run, publisher: Publisher, settings: Settings) -> None:
         self.log = log
         self.identity = run
         self.publisher = publisher
         self.settings = settings
-        self.lock = threading.RLock()
+        self.calls = Calls()
         self._open: list[Transaction] = []
-        self._is_closed = False
+        self._asked: set[int] = set()  # prepare entries whose commit was asked for
+        self._noticed = -1  # the largest epoch that `commit` was called with, and done
+        self._is_closed = self._is_tidied = False
         self._is_marked = False
         self._leaves_files = False  # perhaps: staged by others, or dropped, which a store may fail to do
         self.recovered: Recovered | None = None
@@ -91,7 +96,7 @@ class Sink:
         `parts`: how many parts workers will add; prepare refuses any other number.
         """
         what = f"begin epoch {epoch!r} of {self.identity.writer!r}"
-        self._require_open(what)
+        self.require_open(what)
         _require_epoch(what, epoch)
         _require_among(what, "mode", mode, MODES)
         _require_among(what, "partition_overwrite", partition_overwrite, PARTITION_OVERWRITES)
@@ -100,51 +105,83 @@ class Sink:
         kept = _metadata(what, {} if metadata is None else metadata)
         if mode == "overwrite" and partition_overwrite == "dynamic":
             mode = OVERWRITE_PARTITIONS
-        with self.lock:
+        with self.calls.whole(what):
+            self.require_open(what)
+            asked = [one.epoch for one in self._pending if one.prepared in self._asked]
+            if asked:  # it failed, or was broken off
+                self.publish(max(asked))
             txn = Transaction(self, epoch, mode, kept, parts, is_committed=self._is_committed(what, epoch))
-            if txn.outcome == "open":
+            if txn.outcome == OPEN:
                 self._open.append(txn)
         return txn
 
     def commit(self, epoch: int) -> None:
         """Publish and commit every prepared epoch <= `epoch`. A late notice for a committed epoch is a success."""
         what = f"commit epoch {epoch!r} of {self.identity.writer!r}"
-        self._require_open(what)
         _require_epoch(what, epoch)
-        with self.lock:
+        with self.calls.whole(what):
+            self.require_open(what)
+            self.publish(epoch)
+
+    def publish(self, epoch: int) -> None:
+        """`commit`, within a call."""
+        what = f"commit epoch {epoch} of {self.identity.writer!r}"
+        waiting = [one for one in self._pending if one.epoch <= epoch]
+        self._asked = {one.prepared for one in self._pending if one in waiting or one.prepared in self._asked}
+        try:
             self._claim()
             # ORDER: an abort's files deleted before its epoch is published anew, else a stalled run's publish of the
             # aborted files shows the rows twice (I1).
             recovery.finish_aborts(self.log, self.identity, self.publisher)
             done = transaction.commit(self.log, self.identity, self.publisher, epoch)
-            last = self.last_epoch
-            if not done and (last is None or epoch > last):
-                raise InvalidRequestError(what, "no epoch up to it is prepared", "Prepare it first")
-            self.log.maintain()
-            self.publisher.upkeep()
+        except UnavailableError as error:
+            prepared = [one.epoch for one in self._pending if one.epoch <= epoch]
+            if not prepared:
+                raise
+            raise UnavailableError(
+                what,
+                f"{error.attempted}: {error.found}. Prepared, and to be committed, is epoch {prepared[0]}",
+                "Call it again, or open the writer again: either finishes it",
+                **{**error.context, "prepared": prepared},
+            ) from error
+        last = self.last_epoch
+        is_late = done or epoch <= self._noticed or bool(self._pending)
+        if not is_late and (last is None or epoch > last):
+            raise InvalidRequestError(what, "no epoch up to it is prepared", "Prepare it first")
+        self._noticed = max(self._noticed, epoch)
+        self.log.maintain()
+        self.publisher.upkeep()
 
     def abort(self, epoch: int) -> None:
         """Drop a prepared epoch. One that is not prepared is not there to drop: no failure."""
         what = f"abort epoch {epoch!r} of {self.identity.writer!r}"
         _require_epoch(what, epoch)
-        with self.lock:
-            self._claim()
-            for pending in self.log.state.pending_of(self.identity.writer):
-                is_meant = pending.epoch == epoch
-                if is_meant and not transaction.abort(self.log, self.identity, self.publisher, pending):
-                    raise ConflictError(
-                        what, "it was published, and is committed now", "Leave it, or overwrite its content"
-                    )
-            recovery.finish_aborts(self.log, self.identity, self.publisher)
+        with self.calls.whole(what):
+            self.drop(epoch)
+
+    def drop(self, epoch: int) -> None:
+        """`abort`, within a call."""
+        self._claim()
+        for pending in self._pending:
+            is_meant = pending.epoch == epoch
+            if is_meant and not transaction.abort(self.log, self.identity, self.publisher, pending):
+                raise ConflictError(
+                    f"abort epoch {epoch} of {self.identity.writer!r}",
+                    "it was published, and is committed now",
+                    "Leave it, or overwrite its content",
+                )
+        recovery.finish_aborts(self.log, self.identity, self.publisher)
 
     def recover(self, up_to: int | None = None, on_newer: str = "fail") -> Recovered:
         """Commit pending epochs <= `up_to` and abort those above; without `up_to`, commit them all.
 
         `on_newer` decides when epochs above `up_to` are committed already: `fail`, `skip` or `rewind`.
         """
+        what = f"recover {self.identity.writer!r}"
         if up_to is not None:
-            _require_epoch(f"recover {self.identity.writer!r}", up_to)
-        with self.lock:
+            _require_epoch(what, up_to)
+        with self.calls.whole(what):
+            self._noticed = -1
             self.log.refresh()
             self._claim()
             done = recovery.recover(self.log, self.identity, self.publisher, up_to, on_newer)
@@ -153,29 +190,35 @@ class Sink:
 
     def sweep(self, *, dry_run: bool = False) -> list[Swept]:
         """Delete what this writer's former runs staged and never prepared."""
-        with self.lock:
+        with self.calls.whole(f"sweep what {self.identity.writer!r} left"):
             if not dry_run:
                 self._claim()
             names = self.publisher.left(self.identity.writer, ())
             return recovery.sweep(self.log, self.identity, self.publisher, names, dry_run=dry_run)
 
     def close(self) -> None:
-        """Drop transactions that are not prepared. Prepared ones stay, for the next run to finish."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        for txn in list(self._open):
+        """Drop transactions that are not prepared. Prepared ones stay, for the next run to finish.
+
+        A call of another thread is over first; one that this very thread is in, as when a signal handler closes the
+        writer, goes on to its end.
+        """
+        with self.calls.between() as is_idle:
+            self._is_closed = True
+            left = list(self._open)
+        for txn in left:  # not within the call: a write that is under way ends first, and waits for none
             self._leaves_files = True
             with suppress(TxsinkError):
-                txn.abort()  # none of them is prepared: those are not kept here
-        with suppress(TxsinkError):  # an empty directory is nobody's loss
-            is_over = self._is_marked and not self._leaves_files
-            act = self.publisher.leave if is_over else self.publisher.tidy
-            act(self.identity.writer, self.identity.run)
+                txn.abandon()
+        if is_idle and not self._is_tidied:
+            self._is_tidied = True
+            with suppress(TxsinkError):  # an empty directory is nobody's loss
+                is_over = self._is_marked and not self._leaves_files
+                act = self.publisher.leave if is_over else self.publisher.tidy
+                act(self.identity.writer, self.identity.run)
 
     def forget(self, txn: Transaction) -> None:
         """Drop a transaction that is prepared or resolved: `close` has nothing to do for it."""
-        self._leaves_files = self._leaves_files or txn.outcome != "prepared"
+        self._leaves_files = self._leaves_files or txn.outcome != PREPARED
         if txn in self._open:
             self._open.remove(txn)
 
@@ -199,12 +242,26 @@ class Sink:
     ) -> None:
         self.close()
 
+    def __reduce__(self) -> NoReturn:
+        what = f"pickle the writer {self.identity.writer!r}"
+        raise InvalidRequestError(what, "a writer belongs to its process", "Send `Transaction.stager()` to the workers")
+
+    def __del__(self) -> None:
+        if not self._is_closed:
+            what = f"the writer {self.identity.writer!r} was not closed"
+            warnings.warn(what, ResourceWarning, stacklevel=2, source=self)
+
+    @property
+    def _pending(self) -> tuple[Pending, ...]:
+        return self.log.state.pending_of(self.identity.writer)
+
     def _claim(self) -> None:
         """A run that was to claim with its first prepare entry claims now: it resolves what others have prepared."""
         if self.identity.generation is None:
             transaction.claim(self.log, self.identity)
 
-    def _require_open(self, what: str) -> None:
+    def require_open(self, what: str) -> None:
+        """Refuse what a closed writer does not do."""
         if self._is_closed:
             raise InvalidRequestError(what, "the writer is closed", "Open it again")
 

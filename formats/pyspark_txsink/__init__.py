@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamWriter, DataSourceWriter
     from pyspark.sql.types import StructType
 
-    from txsink.txn import Result
+    from txsink.outcome import Result
 
 __all__ = ["DefaultSource", "each_batch", "read", "write"]
 

@@ -28,9 +28,10 @@ from txsink import schema
 from txsink.adopt import Guest
 from txsink.entry import Column
 from txsink.errors import InvalidRequestError, TxsinkError
+from txsink.outcome import Result
 from txsink.sink import open_writer
 from txsink.stage import StagedFile
-from txsink.txn import Result, Transaction
+from txsink.txn import Transaction
 from txsink.writer import Sink
 
 # Algorithm 1, although 2 is faster: under 2 files of a task attempt that was lost after its commit can stay.

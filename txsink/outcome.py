@@ -1,0 +1,113 @@
+"""What became of a transaction: the one place that names an outcome.
+
+Promises: `outcome` is a function of the log as far as it was read, the run, the epoch and what the transaction knows
+of itself; it says `aborted` only of what no entry names and none will, and `unknown` while an entry may yet appear.
+Relies on: names of staged files, which no two transactions share; `Log.doubts`.
+Does not promise: to be the newest truth. Who needs that reads the log first.
+
+    | the log names its files in     | and                                   | outcome             |
+    | ------------------------------ | ------------------------------------- | ------------------- |
+    | a commit                       |                                       | `committed`         |
+    | a pending prepare entry        | an abort of it may be in its slot     | `unknown`           |
+    | a pending prepare entry        | else                                  | `prepared`          |
+    | nothing                        | its prepare entry may be in its slot  | `unknown`           |
+    | nothing                        | it was given up, or was pending once  | `aborted`           |
+    | nothing                        | another has committed the epoch       | `already-committed` |
+    | nothing                        | else                                  | `open`              |
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from txsink.entry import Abort, AnyEntry, Commit, DataFile, Prepare
+from txsink.errors import InvalidRequestError
+from txsink.log import Log
+
+OPEN, PREPARED, COMMITTED, ABORTED = "open", "prepared", "committed", "aborted"
+ALREADY_COMMITTED, UNKNOWN = "already-committed", "unknown"
+ENDS = frozenset({COMMITTED, ABORTED, ALREADY_COMMITTED})  # what no later entry changes
+
+
+class Own(NamedTuple):
+    """What a transaction knows of itself.
+
+    `files`: the paths it asked the log to name, None before that; `is_dropped`: it was given up, so that nothing will
+    ask again; `was_prepared`: its prepare entry was seen; `is_redundant`: the epoch was found committed by another.
+    """
+
+    files: frozenset[str] | None = None
+    is_dropped: bool = False
+    was_prepared: bool = False
+    is_redundant: bool = False
+
+
+class Result(NamedTuple):
+    """What became of a transaction: `committed` or `already-committed`, at which version of the log, with what."""
+
+    outcome: str
+    epoch: int
+    version: int
+    files: int
+    rows: int
+    bytes: int
+
+
+def outcome(log: Log, writer: str, run: str, epoch: int, own: Own) -> str:
+    """What became of a transaction of this run, as far as the log was read."""
+    if own.files is not None:
+        # In this order: a log that another thread reads on moves from pending to committed.
+        prepared = prepared_at(log, writer, run, epoch, own.files)
+        if prepared is not None:
+            return UNKNOWN if any(_drops(one, prepared) for one in log.doubts) else PREPARED
+        if _is_committed(log, writer, run, epoch, own.files):
+            return COMMITTED
+        if any(_names(one, writer, run, epoch, own.files) for one in log.doubts):
+            return UNKNOWN
+    if own.is_dropped or own.was_prepared:
+        return ABORTED
+    return ALREADY_COMMITTED if own.is_redundant else OPEN
+
+
+def prepared_at(log: Log, writer: str, run: str, epoch: int, files: frozenset[str]) -> int | None:
+    """The version of the pending prepare entry that names these files."""
+    for one in log.state.pending_of(writer):
+        if one.epoch == epoch and _names(log.prepare_entry(one.prepared), writer, run, epoch, files):
+            return one.prepared
+    return None
+
+
+def version_of(log: Log, writer: str, epoch: int) -> int:
+    """The version that committed the epoch; -1 when no entry of this log did."""
+    known = log.state.writers.get(writer)
+    if known is None or known.last_epoch is None or known.last_version is None or known.last_epoch < epoch:
+        return -1
+    if known.last_epoch == epoch:
+        return known.last_version
+    commit = log.commit_of(writer, epoch)
+    return -1 if commit is None else commit.version
+
+
+def _is_committed(log: Log, writer: str, run: str, epoch: int, files: frozenset[str]) -> bool:
+    version = version_of(log, writer, epoch)
+    if version < 0:
+        return False
+    with suppress(InvalidRequestError):  # it has expired: a transaction as old as that was asked before
+        commit = log.entry(version)
+        return isinstance(commit, Commit) and _names(log.prepare_entry(commit.prepared), writer, run, epoch, files)
+    return False
+
+
+def _names(entry: AnyEntry, writer: str, run: str, epoch: int, files: frozenset[str]) -> bool:
+    if not isinstance(entry, Prepare) or (entry.writer, entry.run, entry.epoch) != (writer, run, epoch):
+        return False
+    return _paths(entry.files) == files
+
+
+def _drops(entry: AnyEntry, prepared: int) -> bool:
+    return isinstance(entry, Abort) and entry.prepared == prepared
+
+
+def _paths(files: tuple[DataFile, ...]) -> frozenset[str]:
+    return frozenset(file.path for file in files)
