@@ -183,11 +183,12 @@ class Log:
     def append(self, make: Make) -> AnyEntry | None:
         """Append what `make` says for the newest state; None when it says that nothing is to be appended."""
         for attempt in range(APPEND_TRIES):
+            write_id = self.stamps.new_id()
             slot: Slot = {
                 "format": entries.FORMAT,
                 "version": self.state.version + 1,
                 "time_ms": self.stamps.now_ms(),
-                "write_id": self.stamps.new_id(),
+                "write_id": write_id,
                 "previous": self.state.digest,
                 "table_id": self.state.table_id,
                 "birth": self.state.birth or write_id,
@@ -290,7 +291,6 @@ class Log:
         return f"{self.root}/{path}"
 
     def _put(self, entry: AnyEntry, data: bytes) -> bool:
-        """Put it into its slot; it is in doubt until the store has said what is there."""
         before, self._unanswered = self.doubts, [*self.doubts, entry]
         try:
             return self.slots.put(entry.version, data, entry.write_id)
