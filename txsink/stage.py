@@ -119,7 +119,7 @@ class EpochStager:
         self._merge_schema = merge_schema
         self._options = options
         self._new_id = new_id
-        self._closed = ""  # why nothing more can be written
+        self.closed = ""  # why nothing more can be written
         self._rows = self._changes = 0
         self._given: pa.Schema | None = None  # of the last data that came in
         self._checked: dict[str, Any] = {}  # partition values that can be directories
@@ -137,11 +137,6 @@ class EpochStager:
         """The table's columns, with those that this epoch's data brought."""
         return self._columns
 
-    @property
-    def is_spoilt(self) -> bool:
-        """Whether nothing more can be written, nor what was written finished."""
-        return bool(self._closed) and self._closed != "it is finished"
-
     def write(self, data: object) -> int:
         """Take rows of any kind `rows.tables_of` knows; returns how many."""
         self._require_open()
@@ -153,19 +148,19 @@ class EpochStager:
         except BaseException as error:
             if self._changes != changes:
                 # Some rows of the call are in, some are not: only a fresh start gives the epoch its content.
-                self._closed = f"an earlier write failed half-way ({error})"
+                self.closed = f"an earlier write failed half-way ({error})"
             raise
         return self._rows - before
 
     def finish(self) -> list[StagedFile]:
         """Write what is buffered, make all files durable; their records, sorted by path."""
-        if self._closed != "it is finished":
+        if self.closed != "it is finished":
             self._require_open()
-            self._closed = "finishing it failed"
+            self.closed = "finishing it failed"
             self._drain(is_last=True)
             for directory in list(self._open):
                 self._seal(directory)
-            self._closed = "it is finished"
+            self.closed = "it is finished"
         records = [
             StagedFile(*self._names, file, self._columns, stamp, self._part, upload)
             for file, stamp, upload in self._sealed
@@ -174,7 +169,7 @@ class EpochStager:
 
     def discard(self) -> None:
         """Delete everything this stager made; never raises."""
-        self._closed = "it was discarded"
+        self.closed = "it was discarded"
         self._buffer = []
         for file in self._open.values():
             file.abandon()
@@ -183,8 +178,8 @@ class EpochStager:
         self._open, self._sealed = {}, []
 
     def _require_open(self) -> None:
-        if self._closed:
-            raise InvalidRequestError(self._what, f"nothing can be written: {self._closed}", "Begin the epoch again")
+        if self.closed:
+            raise InvalidRequestError(self._what, f"nothing can be written: {self.closed}", "Begin the epoch again")
 
     # -- columns --------------------------------------------------------------------------------------
 

@@ -341,7 +341,7 @@ class Transaction:
 
     def _advise(self, error: UnavailableError, stager: EpochStager) -> NoReturn:
         """The store failed: whether the call can be made again, or the epoch has to be begun again."""
-        if not stager.is_spoilt:
+        if not stager.closed:
             raise error
         again = f"Begin epoch {self.epoch} again, and write all of it: nothing of it is in the table"
         raise UnavailableError(error.attempted, error.found, again, **error.context) from error
