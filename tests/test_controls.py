@@ -1,13 +1,20 @@
 """Negative controls: the crash proof reports what is broken, else its silence would prove nothing (I1-I14).
 
 Every variant breaks one line of the engine; the enumeration of crashes or races that the proof uses must stop at a
-violation of the expected kind. Every `# ORDER:` comment of the engine has a variant. On the engine as it is no search
-reports anything, else a false alarm would pass for a catch.
+violation of the expected kind. Every `# ORDER:` comment of the engine has a control of its own: here or, where the
+search is a test of another module, in `controls_elsewhere.py`. On the engine as it is no search reports anything, else
+a false alarm would pass for a catch.
 """
 
 from __future__ import annotations
 
+import ast
+import json
 import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +22,8 @@ import pytest
 
 import crash_races
 from broken import Swap, rewrite
+from code_map import MODULES, name_of, path_of
+from controls_elsewhere import CONTROLS, ON_SERVERS, UNCOVERED
 from crash_races import ACTS, SURVIVORS, Act
 from crash_searches import (
     APPENDS,
@@ -55,6 +64,7 @@ class Variant(NamedTuple):
     broken: list[tuple[str, list[Swap]]]
     search: Search
     kinds: str
+    order_in: str = ""  # the function with the comment, where it is not the first that is broken
 
 
 def variant(target: str, before: str, after: str, search: Search, kinds: str) -> Variant:
@@ -247,6 +257,7 @@ VARIANTS: dict[str, Variant] = {
         ],
         race(Act(with_a_sleeper, {}, catch_up_and_commit), log_expires_and_sleeper_commits),
         "I3|I7",
+        order_in="log.Log._is_behind",
     ),
     "entries read durable before the next one gets its name": variant(
         "log.Log.append", "    self.settle()\n", "    pass\n", survival(crash_races.survivor_commits), "I13|I3|I7"
@@ -366,80 +377,81 @@ VARIANTS: dict[str, Variant] = {
 }
 
 
-# Comments whose swap is caught by a test of its own module.
-ELSEWHERE = {
-    "the commit we build on looked at again before ours gets its name": (
-        "test_delta_cleanup.py",
-        "test_a_table_made_anew_under_the_path_takes_nothing_of_an_open_writer",
-    ),
-    "the last checkpoint looked at before ours counts": (
-        "test_delta_cleanup.py",
-        "test_a_commit_into_a_slot_that_was_cleaned_up_is_made_again",
-    ),
-    "commits read before the one we started from is looked at once more": (
-        "test_delta_cleanup.py",
-        "test_a_dead_commit_of_another_sleeper_is_not_believed",
-    ),
-    "checkpoint durable before the pointer to it": (
-        "test_delta_upkeep.py",
-        "test_a_power_cut_never_leaves_a_pointer_to_a_torn_checkpoint",
-    ),
-    "mark durable before a worker's first file": (
-        "test_stager.py",
-        "test_a_worker_that_dies_anywhere_leaves_a_mark_that_leads_to_its_files",
-    ),
-    "attempt durable before the first row is staged": (
-        "test_two_phase.py",
-        "test_at_most_once_never_writes_an_epoch_that_was_begun_before",
-    ),
-    "Delta's commit before the entry that makes it count": (
-        "test_convert.py",
-        "test_a_conversion_may_crash_at_any_store_call_and_is_finished_by_doing_it_again",
-    ),
-    "converted before staged files go": (
-        "test_convert.py",
-        "test_a_conversion_that_dies_just_before_an_epoch_is_prepared_takes_none_of_its_files",
-    ),
-    "closed to writers before a file goes": (
-        "test_convert.py",
-        "test_an_epoch_that_is_committed_at_any_store_call_of_a_conversion_is_in_it",
-    ),
-    "gone durably before the entry": (
-        "test_convert.py",
-        "test_no_power_cut_in_a_conversion_shows_a_directory_reader_what_was_replaced",
-    ),
-    "converted before Delta's log goes": (
-        "test_convert.py",
-        "test_a_conversion_may_crash_at_any_store_call_and_is_finished_by_doing_it_again",
-    ),
-    "an abort's files deleted before its epoch is published anew": (
-        "test_abort_unfinished.py",
-        "test_the_abort_is_finished_before_what_was_aborted_is_replaced",
-    ),
-    "aborts finished before the next prepare entry": (
-        "test_abort_unfinished.py",
-        "test_a_writer_opened_without_recovery_finishes_an_abort_before_it_writes",
-    ),
-    "a file read whole before it gets its name": (
-        "test_store_hdfs.py",
-        "test_a_file_gets_its_name_once_it_can_be_read_whole",
-    ),
-}
+class Comment(NamedTuple):
+    """An `# ORDER:` comment: the function it stands in, by the map, and what it says."""
+
+    function: str
+    text: str
 
 
-def orders() -> list[str]:
-    """Every `# ORDER:` comment of the engine, without its mark."""
-    engine = Path(__file__).parents[1] / "txsink"
-    lines = (line for path in sorted(engine.rglob("*.py")) for line in path.read_text(encoding="utf-8").splitlines())
-    return [line.partition("# ORDER: ")[2] for line in lines if "# ORDER: " in line]
+def orders() -> Iterator[Comment]:
+    """Every `# ORDER:` comment of the engine and of the plug-in."""
+    for module in MODULES:
+        text = path_of(module).read_text(encoding="utf-8")
+        spans = [*functions_of(ast.parse(text), "")]
+        for number, line in enumerate(text.splitlines(), 1):
+            if "# ORDER: " in line:
+                inner = [name for first, last, name in spans if first <= number <= last][-1]
+                yield Comment(name_of(module, inner), line.partition("# ORDER: ")[2])
 
 
-def test_every_order_that_the_engine_keeps_has_a_variant_that_breaks_it() -> None:
-    known = [*VARIANTS, *ELSEWHERE]
-    for text in orders():
-        assert sum(text.startswith(name) for name in known) == 1, text
-    for file, name in ELSEWHERE.values():
+def functions_of(node: ast.AST, outer: str) -> Iterator[tuple[int, int, str]]:
+    """First line, last line and name of each function and class, the inner ones after those they lie in."""
+    for one in ast.iter_child_nodes(node):
+        name = outer
+        if isinstance(one, (ast.FunctionDef, ast.ClassDef)):
+            name = f"{outer}.{one.name}".lstrip(".")
+            yield one.lineno, one.end_lineno or one.lineno, name
+        yield from functions_of(one, name)
+
+
+# By the beginning of the comment, and the function it stands in: what is broken there.
+KNOWN = [
+    *((one.order_in or one.broken[0][0], text) for text, one in VARIANTS.items()),
+    *((one.order_in, text) for text, one in CONTROLS.items()),
+    *((where, text) for text, (where, _) in (ON_SERVERS | UNCOVERED).items()),
+]
+
+
+def test_every_order_that_the_engine_keeps_has_a_control_of_its_own_that_breaks_it_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = [*orders()]
+    matched: list[tuple[str, str]] = []
+    for comment in found:
+        mine = [one for one in KNOWN if comment.function == one[0] and comment.text.startswith(one[1])]
+        assert len(mine) == 1, (comment, mine)
+        matched += mine
+    assert len(matched) == len({*matched}), "one control for two comments"
+    for stale in (CONTROLS, ON_SERVERS, UNCOVERED):
+        assert {*stale} <= {text for _, text in matched}, "no comment says so any more"
+    for reason in (reason for _, reason in UNCOVERED.values()):
+        assert len(reason) > 40
+    for file, _, name in (test.partition("::") for _, test in ON_SERVERS.values()):
         assert f"def {name}(" in Path(__file__).with_name(file).read_text(encoding="utf-8")
+    with capsys.disabled():
+        print(f"\norders: {len(found)} comments, {len(UNCOVERED)} without a control")
+
+
+def test_a_comment_is_known_by_the_function_it_stands_in() -> None:
+    text = "class A:\n    def f(self):\n        def g():\n            pass\n        x\n"
+    assert [*functions_of(ast.parse(text), "")] == [(1, 5, "A"), (2, 5, "A.f"), (3, 4, "A.f.g")]
+
+
+@cache
+def seen_elsewhere() -> dict[str, str]:
+    """What fails of each control whose search is a test of another module."""
+    program = Path(__file__).with_name("controls_elsewhere.py")
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_the_test_of_another_module_reports_what_is_broken(name: str) -> None:
+    failed = seen_elsewhere()[name]
+    print(name, "=>", failed)
+    assert failed.partition("[")[0] == f"tests/{CONTROLS[name].test}"
 
 
 def searches() -> dict[str, Search]:

@@ -7,31 +7,44 @@ from pathlib import Path
 
 import pytest
 
+from programs import RUN_BY, Page, programs_of
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 
 def test_the_programs_of_the_readme_run_in_their_order(tmp_path: Path) -> None:
-    blocks = BLOCK.findall((ROOT / "README.md").read_text())
-    assert len(blocks) >= 4
-    for block in blocks:
+    for block in programs_of("README.md"):
         program = block.replace("/tmp/shop", str(tmp_path))
         exec(compile(program, "README.md", "exec"), {"__name__": "readme"})
 
 
 def test_the_programs_of_the_guide_to_delta_run(tmp_path: Path) -> None:
-    for block in BLOCK.findall((ROOT / "docs/delta.md").read_text()):
+    for block in programs_of("docs/delta.md"):
         exec(compile(block.replace("/tmp/shop", str(tmp_path)), "delta.md", "exec"), {"__name__": "guide"})
 
 
 def test_the_programs_of_the_testing_guide_run_in_their_order() -> None:
-    blocks = BLOCK.findall((ROOT / "docs" / "testing.md").read_text())
-    assert len(blocks) >= 3
     names: dict[str, object] = {"__name__": "guide"}
-    for block in blocks:
+    for block in programs_of("docs/testing.md"):
         exec(compile(block, "testing.md", "exec"), names)
+
+
+def test_every_program_in_the_documents_is_run_by_a_test_that_is_there() -> None:
+    with_programs = {path.relative_to(ROOT).as_posix() for path in PAGES if "```python" in path.read_text()}
+    assert with_programs == {*RUN_BY}
+    for page, (_, test) in RUN_BY.items():
+        file, _, name = test.partition("::")
+        source = Path(__file__).with_name(file).read_text()
+        assert f"def {name}(" in source
+        assert f'programs_of("{page}")' in source.partition(f"def {name}(")[2].partition("\n\n\n")[0], page
+
+
+def test_a_page_that_lost_its_programs_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RUN_BY, "docs/design.md", Page(1, ""))
+    with pytest.raises(AssertionError, match=r"docs/design.md has 0 programs"):
+        programs_of("docs/design.md")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -8,13 +8,14 @@ Does not promise: the demo on Spark. `make demo` runs it.
 from __future__ import annotations
 
 import os
-import re
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from programs import programs_of
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -43,9 +44,8 @@ def test_an_example_proves_its_result(script: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(bool(MISSING), reason=MISSING)
 def test_the_programs_of_the_guide_run_in_their_order(tmp_path: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "spark.md").read_text(), re.MULTILINE | re.DOTALL)
     script = tmp_path / "guide.py"
-    script.write_text("".join(blocks).replace("/tmp/shop", str(tmp_path / "shop")))
+    script.write_text("".join(programs_of("docs/spark.md")).replace("/tmp/shop", str(tmp_path / "shop")))
     done = run(script, tmp_path, PYSPARK_PYTHON=sys.executable)
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout.splitlines() == ["committed", "33"]

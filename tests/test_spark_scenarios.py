@@ -36,8 +36,8 @@
     S32     the commit raises after its entry and Spark calls abort: the data stays
     S33     Spark Connect, and a cluster whose executors have to find the package
 
-Promises: an id stands in the docstring of a test (or of what a cluster's driver tries), and those that are about a
-restart stand in tests of HDFS and of S3 as well.
+Promises: an id stands in the docstring of a test (or of what a cluster's driver tries), which uses the session or the
+stream that it asks for, and those that are about a restart stand in tests of HDFS and of S3 as well.
 Relies on: docstrings that begin with their ids.
 Does not promise: that a docstring tells the truth.
 """
@@ -91,6 +91,20 @@ def test_a_scenario_is_a_test(scenario: str) -> None:
 def test_a_restart_is_tried_on_other_stores(store: str, scenario: str) -> None:
     names = [name for found, module, name in FOUND if found == scenario and module.startswith("test_spark")]
     assert [name for name in names if f"_on_{store}_" in name], f"{scenario} has no test of Spark on {store}"
+
+
+def test_what_a_test_of_spark_asks_for_it_uses() -> None:
+    """A session, a stream or a site in the head of a test, and not in its body, is a test that runs none."""
+    seen = 0
+    for path in sorted(TESTS.glob("test_spark*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
+                continue
+            asked = {argument.arg for argument in node.args.args} & {"spark", "stream", "site", "killing", "lake"}
+            used = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+            assert asked <= used, f"{path.name}: {node.name} does not use {asked - used}"
+            seen += bool(asked)
+    assert seen > 50
 
 
 def test_no_test_names_a_scenario_that_is_not_listed() -> None:

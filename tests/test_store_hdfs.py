@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import txsink
+from broken import rewrite
 from contract_publish import PublishContract, Site
 from contract_store import MIB, MoveContract, StoreRaces, contents, stage
 from hdfs_cluster import Cluster
@@ -692,6 +693,16 @@ def test_a_file_gets_its_name_once_it_can_be_read_whole(
     assert (tail.bytes, tail.data) == (6, b"ged")
     assert late.move([(f"{root}/2", f"{root}/3")]) == []
     assert contents(store, root) == {"0": b"entry", "1": b"hint", "3": b"staged"}
+
+
+def test_a_file_that_gets_its_name_before_it_can_be_read_is_seen(
+    hdfs_cluster: Cluster, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control of the order that the test above is about."""
+    monkeypatch.setattr(hdfs_calls, "Client", LateReports)
+    rewrite(monkeypatch, "store.hdfs.HdfsStore._write_new", ("_whole(client, path, len(data))", "pass"))
+    with pytest.raises(InternalError, match="named before it could be read"):
+        open_store(hdfs_cluster.uri).put_if_absent(f"{root}/0", b"entry", "a")
 
 
 class Planned:

@@ -28,6 +28,7 @@ from s3fs import S3FileSystem
 import txsink
 from contract_log import LogContract, LogRaces, Opened
 from contract_publish import PublishContract
+from programs import programs_of
 from s3_proxy import Proxy, proxied
 from s3_servers import Server, parameters, started
 from txsink import entry as entries
@@ -650,3 +651,14 @@ def test_minio_forgets_to_list_what_was_staged_before_it_was_restarted_and_commi
         assert lake.rows() == lake.seen() == [1, 2, 3]
         still = lake.ask("list_multipart_uploads", Prefix=f"{lake.prefix}/{orphan}")["Uploads"]
         assert [one["Key"] for one in still] == [f"{lake.prefix}/{orphan}"]
+
+
+def test_the_programs_of_the_guide_to_stores_run(s3_server: Callable[[str], Server]) -> None:
+    server = s3_server("moto")
+    where = f"s3://{server.make_bucket()}/events"
+    for program in programs_of("docs/stores.md"):
+        names: dict[str, Any] = {"txsink": txsink}
+        exec(program.replace("s3://lake/events", where).replace('{"profile": "prod"}', str(options_of(server))), names)
+        with names["sink"] as sink, sink.begin(0) as txn:
+            txn.write({"id": [1]})
+        assert txsink.open_table(where, storage_options=server.storage_options).to_arrow()["id"].to_pylist() == [1]

@@ -25,6 +25,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from programs import programs_of
 from txsink import layout
 from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError, TxsinkError, UnavailableError
 from txsink.file_sink import FileTransaction, ParquetFileSink
@@ -1114,8 +1115,5 @@ def test_other_writers_of_the_table_are_left_alone(table: Table) -> None:
 
 
 def test_the_programs_in_the_guide_run() -> None:
-    guide = (Path(__file__).parents[1] / "docs" / "two-phase.md").read_text()
-    programs = [part.partition("```")[0] for part in guide.split("```python\n")[1:]]
-    assert len(programs) == 2
-    for program in programs:
+    for program in programs_of("docs/two-phase.md"):
         exec(program, {})

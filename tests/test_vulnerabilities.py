@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vulnerabilities import CLEAN, FOUND, NOT_SCANNED, Ran, scan
+from vulnerabilities import CLEAN, FOUND, NOT_SCANNED, Ran, main, scan
 
 ROOT = Path(__file__).parents[1]
 PINS = """\
@@ -76,6 +76,29 @@ def test_an_empty_list_of_requirements_is_not_clean(tmp_path: Path) -> None:
 
 def test_a_package_with_a_vulnerability_is_told_although_others_were_not_looked_up(requirements: Path) -> None:
     assert scan(requirements, lambda command: answer(BAD, status=1))[0] == FOUND
+
+
+@pytest.mark.parametrize(
+    ("ran", "codes", "counted"),
+    [
+        (answer(*GOOD), (CLEAN, CLEAN), "1 passed, 0 failed, 0 skipped"),
+        (answer(GOOD[0], BAD, status=1), (FOUND, FOUND), "0 passed, 1 failed, 0 skipped"),
+        (UNREACHED["no network"], (NOT_SCANNED, 0), "0 passed, 0 failed, 1 skipped: NOT SCANNED"),
+    ],
+)
+def test_what_was_not_scanned_is_a_counted_skip_and_fails_where_none_is_expected(
+    ran: Ran, codes: tuple[int, int], counted: str, requirements: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(requirements)], lambda command: ran) == codes[0]
+    assert main([str(requirements), "--may-skip"], lambda command: ran) == codes[1]
+    assert capsys.readouterr().out.count(f"audit of what users install: {counted}") == 2
+    with pytest.raises(SystemExit, match="--may-skip"):
+        main([str(requirements), "--quiet"], lambda command: ran)
+
+
+def test_only_ci_expects_that_there_are_no_advisories() -> None:
+    assert "--may-skip" not in (ROOT / "Makefile").read_text()
+    assert "audit SCAN=--may-skip" in (ROOT / ".ci/run").read_text()
 
 
 def test_the_real_file_of_what_users_install_is_read(requirements: Path) -> None:

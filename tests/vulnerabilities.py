@@ -1,6 +1,9 @@
 """Ask pip-audit for known vulnerabilities of what a requirements file pins, and never take silence for an answer.
 
-python vulnerabilities.py REQUIREMENTS      exits with 0: clean, 1: found, 2: not scanned
+python vulnerabilities.py REQUIREMENTS [--may-skip]      exits with 0: clean, 1: found, 2: not scanned
+
+With `--may-skip`, where no advisories are to be had, "not scanned" exits with 0 as well; the closing line counts it as
+a skip and not as a pass.
 
 pip-audit says "No known vulnerabilities found", and exits with 0, also when the index it asked knew none of the
 packages or sent no advisories. Here every pinned package must have been looked up, or the answer is "not scanned".
@@ -69,11 +72,22 @@ def _run(command: list[str]) -> Ran:
     return Ran(ran.returncode, ran.stdout, ran.stderr)
 
 
-def main() -> int:
-    status, said = scan(Path(sys.argv[1]), _run)
-    print(said)
-    return status
+def closing(status: int, said: str) -> str:
+    """The last line, which counts the scan: a skip is no pass."""
+    counts = {CLEAN: "1 passed, 0 failed, 0 skipped", FOUND: "0 passed, 1 failed, 0 skipped"}
+    shown = counts.get(status, "0 passed, 0 failed, 1 skipped: NOT SCANNED, nothing is known of vulnerabilities")
+    return f"{said}\naudit of what users install: {shown}"
+
+
+def main(arguments: list[str], run: Run) -> int:
+    """Scan and say so; the exit code."""
+    requirements, *rest = arguments
+    if rest not in ([], ["--may-skip"]):
+        raise SystemExit(__doc__)
+    status, said = scan(Path(requirements), run)
+    print(closing(status, said))
+    return 0 if rest and status == NOT_SCANNED else status
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:], _run))

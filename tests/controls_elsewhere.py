@@ -1,0 +1,159 @@
+"""Negative controls whose searches are tests of other modules: each line that keeps an order, broken, fails its test.
+
+Promises: `main` runs the tests as they are, which must pass, and each on the engine with its line broken, in a copy of
+the tree; it prints what failed of each control (nothing: what is broken is not seen), as JSON.
+Relies on: `mutation_trials`.
+Does not promise: that a test fails for the right reason. Its name says what it promises.
+
+    python tests/controls_elsewhere.py
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from typing import NamedTuple
+
+import code_map
+from mutation_trials import trials
+
+
+class Control(NamedTuple):
+    """The function with the comment, what stands there once and what instead, and the test that sees it."""
+
+    order_in: str
+    before: str
+    after: str
+    test: str
+
+
+# By the beginning of the `# ORDER:` comment that is broken.
+CONTROLS: dict[str, Control] = {
+    "the commit we build on looked at again before ours gets its name": Control(
+        "delta.DeltaLog.commit",
+        "if base >= 0 and self._end(base) != self._newest:",
+        "if False:",
+        "test_delta_cleanup.py::test_a_table_made_anew_under_the_path_takes_nothing_of_an_open_writer",
+    ),
+    "the last checkpoint looked at before ours counts": Control(
+        "delta.DeltaLog.commit",
+        "checkpoint = self._pointed()",
+        "checkpoint = None",
+        "test_delta_cleanup.py::test_a_commit_into_a_slot_that_was_cleaned_up_is_made_again",
+    ),
+    "commits read before the one we started from is looked at once more": Control(
+        "delta.DeltaLog.refresh",
+        "and self._end(start) != newest",
+        "and False",
+        "test_delta_cleanup.py::test_a_dead_commit_of_another_sleeper_is_not_believed",
+    ),
+    "checkpoint durable before the pointer to it": Control(
+        "delta_upkeep._move_in",
+        'store.settle([f"{log}/{name}" for name in checkpoints])',
+        "pass",
+        "test_delta_upkeep.py::test_a_power_cut_never_leaves_a_pointer_to_a_torn_checkpoint",
+    ),
+    "mark durable before a worker's first file": Control(
+        "stager.Stager.stage",
+        "leave_mark(store, self.mark, self.new_id())",
+        "pass",
+        "test_stager.py::test_a_worker_that_dies_anywhere_leaves_a_mark_that_leads_to_its_files",
+    ),
+    "attempt durable before the first row is staged": Control(
+        "file_sink.ParquetFileSink._is_writable",
+        "self._attempts.begin(txn.epoch).commit()",
+        "pass",
+        "test_two_phase.py::test_at_most_once_never_writes_an_epoch_that_was_begun_before",
+    ),
+    "Delta's commit before the entry that makes it count": Control(
+        "convert.to_delta",
+        "delta.commit(",
+        "_append(log, at, DELTA, 0); delta.commit(",
+        "test_convert.py::test_a_conversion_may_crash_at_any_store_call_and_is_finished_by_doing_it_again",
+    ),
+    "converted before staged files go": Control(
+        "convert.to_delta",
+        'what = f"convert {log.root} to the layout delta"',
+        'what = f"convert {log.root} to the layout delta"; _empty(log, staging_root_of(log.root, log.state.staging))',
+        "test_convert.py::test_a_conversion_that_dies_just_before_an_epoch_is_prepared_takes_none_of_its_files",
+    ),
+    "closed to writers before a file goes": Control(
+        "convert.to_parquet",
+        "if at.layout == CLOSED or _append(log, at, CLOSED, delta.state.version):",
+        "if [_put_away(log)] and (at.layout == CLOSED or _append(log, at, CLOSED, delta.state.version)):",
+        "test_convert.py::test_an_epoch_that_is_committed_at_any_store_call_of_a_conversion_is_in_it",
+    ),
+    "gone durably before the entry": Control(
+        "convert._put_away",
+        'log.store.settle([f"{log.root}/{path}" for path in doomed])',
+        "pass",
+        "test_convert.py::test_no_power_cut_in_a_conversion_shows_a_directory_reader_what_was_replaced",
+    ),
+    "converted before Delta's log goes": Control(
+        "convert.to_parquet",
+        "_put_away(log)",
+        '_put_away(log); _empty(log, f"{log.root}/{layout.DELTA_DIRECTORY}")',
+        "test_convert.py::test_a_conversion_may_crash_at_any_store_call_and_is_finished_by_doing_it_again",
+    ),
+    "an abort's files deleted before its epoch is published anew": Control(
+        "writer.Sink.commit",
+        "recovery.finish_aborts(self.log, self.identity, self.publisher)",
+        "pass",
+        "test_abort_unfinished.py::test_the_abort_is_finished_before_what_was_aborted_is_replaced",
+    ),
+    "aborts finished before the next prepare entry": Control(
+        "txn.Transaction.prepare",
+        "recovery.finish_aborts(sink.log, sink.identity, sink.publisher)",
+        "pass",
+        "test_abort_unfinished.py::test_a_writer_opened_without_recovery_finishes_an_abort_before_it_writes",
+    ),
+}
+
+# Comments whose control needs a server, and is a test beside the one that must fail.
+ON_SERVERS: dict[str, tuple[str, str]] = {
+    "a file read whole before it gets its name": (
+        "store.hdfs.HdfsStore._write_new.whole",
+        "test_store_hdfs.py::test_a_file_that_gets_its_name_before_it_can_be_read_is_seen",
+    ),
+}
+
+# Comments that nothing breaks, each with its reason.
+UNCOVERED: dict[str, tuple[str, str]] = {}
+
+
+def broken(control: Control) -> tuple[str, str]:
+    """The module and its source after the change."""
+    module, inner = code_map.split(code_map.MOVED.get(control.order_in, control.order_in))
+    text = code_map.path_of(module).read_text(encoding="utf-8")
+    first, last = lines_of(ast.parse(text), inner)
+    lines = text.splitlines(keepends=True)
+    source = "".join(lines[first - 1 : last])
+    if source.count(control.before) != 1:
+        message = f"{control.order_in} holds {control.before!r} {source.count(control.before)} times"
+        raise AssertionError(message)
+    return module, "".join([*lines[: first - 1], source.replace(control.before, control.after), *lines[last:]])
+
+
+def lines_of(tree: ast.AST, inner: str) -> tuple[int, int]:
+    """Where a function, also one inside another, begins and ends."""
+    for name in inner.split("."):
+        tree = next(one for one in ast.walk(tree) if getattr(one, "name", "") == name and hasattr(one, "body"))
+    return tree.lineno, tree.end_lineno  # type: ignore[attr-defined]
+
+
+def main() -> None:
+    tests = sorted({f"tests/{one.test}" for one in CONTROLS.values()})
+    with trials() as made:
+        sound = made.run(tests, {})
+        if sound is None or sound.exit_code:
+            raise SystemExit(f"they fail with nothing broken:\n{made.output.read_text()[-4000:]}")
+        found = {}
+        for name, control in CONTROLS.items():
+            module, source = broken(control)
+            outcome = made.run([f"tests/{control.test}"], {module: source})
+            found[name] = "it came to no end" if outcome is None else outcome.failed
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
