@@ -21,7 +21,7 @@ from txsink.delta import DeltaLog
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError
 from txsink.layout import StagedName
 from txsink.log import Log
-from txsink.publish import DELTA, PARQUET, names_of
+from txsink.publish import DELTA, PARQUET
 from txsink.sink import new_id, open_writer, stamps
 from txsink.store import open_store
 from txsink.table import PendingTransaction, Table, open_table
@@ -302,11 +302,9 @@ def _recovery_plan(
 
 def _left_plan(table: Table, writer: str) -> list[dict[str, Any]]:
     """What the claim's sweep deletes: staged, and named by no pending transaction."""
-    state = table.log.state
-    items = (*state.pending, *state.aborting)
-    named = {name for item in items for name in names_of(table.log.prepare_entry(item.prepared))}
+    is_held = recovery.names_held(table.log, table.publisher, *table.log.state.aborting)
     left = table.publisher.left(writer, ())
-    return [{"action": "delete", **_named(name)} for name in left if name not in named]
+    return [{"action": "delete", **_named(name)} for name in left if not is_held(name)]
 
 
 def _named(name: StagedName) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from txsink.errors import ConflictError, CorruptError, InvalidRequestError
 from txsink.layout import StagedName
 from txsink.log import Log, Slot
 from txsink.publish import Publisher, end_of, names_of
-from txsink.state import State
+from txsink.state import Pending, State
 from txsink.store import Store
 from txsink.transaction import Run, abort, claim, rewind, roll_forward, standing
 
@@ -116,7 +116,7 @@ def forget(log: Log, run: Run, publisher: Publisher, epoch: int, own: list[Stage
         return  # retired, or about to claim: what is left is the sweep's
     if log.doubts:
         return  # a prepare entry may yet appear, and name files that an earlier transaction staged for the epoch
-    named = _named(log, publisher)
+    named = names_held(log, publisher)
     publisher.drop([name for name in found if not named(name)])
 
 
@@ -135,7 +135,7 @@ def sweep(log: Log, run: Run, publisher: Publisher, names: list[StagedName], *, 
     if unclaimed and not dry_run:
         # ORDER: retired before swept, else a run that is merely slow prepares files deleted under it (I10).
         claim(log, run, tuple(sorted(unclaimed)))
-    is_named = _named(log, publisher)
+    is_named = names_held(log, publisher)
     swept = []
     for name in names:
         fact = facts[name.writer, name.run]
@@ -225,14 +225,21 @@ def _expire_below(log: Log, first: int, boundary: int) -> None:
     log.store.settle([f"{log.root}/{layout.entry_path(boundary)}"])
 
 
-def _named(log: Log, publisher: Publisher) -> Callable[[StagedName], bool]:
-    """Whether a pending transaction names a staged file; where names are final, also whether any committed one does."""
-    pending = {name for item in log.state.pending for name in names_of(log.prepare_entry(item.prepared))}
-    if not publisher.is_in_place:
-        return pending.__contains__
-    added = set(segment.chosen(log.facts(), "add")["path"].to_pylist())
-    aborting = {name for item in log.state.aborting for name in names_of(log.prepare_entry(item.prepared))}
-    return lambda name: name in pending or name in aborting or name.path in added
+def names_held(log: Log, publisher: Publisher, *more: Pending) -> Callable[[StagedName], bool]:
+    """Whether a pending transaction (or one of `more`) names a staged file, or where names are final a committed one.
+
+    Told by the last part of its path, which holds an id of its own: file systems that fold names (macOS) list its
+    directories in another spelling than the entry has.
+    """
+    items = (*log.state.pending, *(log.state.aborting if publisher.is_in_place else ()), *more)
+    named = {_last(name) for item in items for name in names_of(log.prepare_entry(item.prepared))}
+    if publisher.is_in_place:
+        named |= {(path.rpartition("/")[2], "") for path in segment.chosen(log.facts(), "add")["path"].to_pylist()}
+    return lambda name: _last(name) in named
+
+
+def _last(name: StagedName) -> tuple[str, str]:
+    return name.path.rpartition("/")[2], name.upload
 
 
 def _run_fact(log: Log, name: StagedName) -> LogFact:
