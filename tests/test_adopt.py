@@ -44,6 +44,73 @@ def test_what_another_program_wrote_is_committed_as_an_epoch(place: Place) -> No
     assert staged_files(place) == []
 
 
+TIME = pa.timestamp("us")
+MISTOLD: list[tuple[str, pa.DataType, pa.Table, str]] = [
+    (
+        "nanoseconds",
+        TIME,
+        pa.table({"c": pa.array([1], pa.timestamp("ns"))}),
+        "in the data and timestamp[ns",
+    ),
+    ("milliseconds", TIME, pa.table({"c": pa.array([1], pa.timestamp("ms"))}), "timestamp[ms] in the file"),
+    ("a zone", TIME, pa.table({"c": pa.array([1], pa.timestamp("us", "UTC"))}), "timestamp[us, tz=UTC] in the file"),
+    ("a narrower type", pa.int64(), pa.table({"c": pa.array([1], pa.int32())}), "is int64 in the data and int32"),
+    ("a wider type", pa.int32(), pa.table({"c": pa.array([1], pa.int64())}), "is int32 in the data and int64"),
+    ("text", pa.int64(), pa.table({"c": ["a"]}), "is int64 in the data and string"),
+    ("half precision", pa.float32(), pa.table({"c": pa.array([1], pa.float16())}), "halffloat in the file"),
+    ("no type", pa.null(), pa.table({"c": pa.nulls(1), "id": [1]}), "null in the file"),
+    ("nested", pa.list_(TIME), pa.table({"c": pa.array([[1]], pa.list_(pa.timestamp("ms")))}), "timestamp[ms]"),
+    ("a field more", pa.struct([("x", pa.int64())]), pa.table({"c": [{"x": 1, "y": 2}]}), "y: int64"),
+    ("a field less", pa.struct([("x", pa.int64()), ("y", pa.int64())]), pa.table({"c": [{"x": 1}]}), "'c' is struct"),
+    ("a column more", pa.int64(), pa.table({"c": [1], "d": [2]}), "'d' is none of the columns of the data"),
+    ("another case", pa.int64(), pa.table({"C": [1]}), "'C' is none of the columns of the data"),
+    ("of no table", pa.int64(), pa.table({"c": pa.array([1], pa.time64("us"))}), "time64[us], which Spark cannot read"),
+]
+
+
+@pytest.mark.parametrize(("kind", "table", "found"), [case[1:] for case in MISTOLD], ids=[case[0] for case in MISTOLD])
+def test_a_file_that_holds_other_columns_than_was_told_is_refused(
+    place: Place, kind: pa.DataType, table: pa.Table, found: str
+) -> None:
+    place.write(1, {"id": [1]})
+    columns = columns_of(pa.schema({"id": pa.int64(), "c": kind}))
+    with (  # noqa: PT012 -- the whole transaction is refused
+        pytest.raises(InvalidRequestError) as caught,
+        place.sink(merge_schema=True) as sink,
+        sink.begin(2) as txn,
+    ):
+        guest = txn.guest()
+        put(guest, "part-0.parquet", 1)
+        pq.write_table(table, Path(guest.path) / "part-1.parquet")
+        txn.add(guest.adopt(columns, sink.log.stamps.new_id))
+    assert found in caught.value.found
+    assert caught.value.context["column"] in {"c", "d", "C"}
+    assert rows_of(place.path) == [1]
+    assert place.table().schema.names == ["id"]
+    with place.sink():
+        assert staged_files(place) == []
+
+
+def test_a_file_that_holds_a_partition_column_is_refused(place: Place) -> None:
+    with place.sink(partition_by=["day"]) as sink, sink.begin(1) as txn:
+        guest = txn.guest()
+        put(guest, "day=a/part-0.parquet", 1)
+        pq.write_table(pa.table({"id": [1], "day": ["b"]}), Path(guest.path) / "day=a/part-1.parquet")
+        with pytest.raises(InvalidRequestError, match="'day' is none of the columns"):
+            adopted(sink, guest)
+        txn.abort()
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.dictionary(pa.int8(), pa.string()), pa.string_view()], ids=str)
+def test_a_file_of_another_representation_of_the_type_is_taken(place: Place, kind: pa.DataType) -> None:
+    with place.sink() as sink, sink.begin(1) as txn:
+        guest = txn.guest()
+        Path(guest.path).mkdir(parents=True)
+        pq.write_table(pa.table({"id": [1], "day": pa.array(["a"]).cast(kind)}), Path(guest.path) / "part-0.parquet")
+        txn.add(adopted(sink, guest))
+    assert place.table().to_arrow().to_pylist() == [{"id": 1, "day": "a"}]
+
+
 def test_empty_files_and_marks_of_the_program_are_dropped(place: Place) -> None:
     with place.sink() as sink, sink.begin(0) as txn:
         guest = txn.guest()

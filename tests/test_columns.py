@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from place import Place, prepared, rows
+from place import Place, prepared, rows, staged_files
 from seen import rows_of, staging
 from txsink.errors import InvalidRequestError
 
@@ -113,6 +116,46 @@ def test_types_that_two_pending_epochs_bring_must_agree(place: Place) -> None:
     second.abort()
     one.commit(1)
     assert rows_of(place.path) == [1]
+
+
+def test_types_that_two_workers_bring_for_a_new_column_must_agree(place: Place) -> None:
+    with place.sink() as sink, sink.begin(1) as txn:
+        for values in ([1], ["text"]):
+            txn.add(txn.stager().stage({"id": [1], "x": values}))
+        with pytest.raises(InvalidRequestError, match="column 'x' is int64 in the table and string in the data"):
+            txn.prepare()
+        txn.abort()
+    assert staged_files(place) == []
+
+
+@pytest.mark.parametrize("merges", [False, True])
+@pytest.mark.parametrize(
+    "data",
+    [
+        [{"id": 2, "a": {"x": 1, "y": 2}}],
+        {"id": [2], "a": [{"x": 1, "y": 2}]},
+        pa.table({"id": [2], "a": [{"x": 1, "y": 2}]}),
+    ],
+    ids=["rows", "columns", "table"],
+)
+def test_a_field_that_a_struct_does_not_have_is_refused_and_never_dropped(
+    place: Place, data: Any, merges: bool
+) -> None:
+    place.write(1, {"id": [1], "a": [{"x": 1}]})
+    with pytest.raises(InvalidRequestError, match="'a'"):
+        place.write(2, data, merge_schema=merges)
+    assert place.table().to_arrow().to_pylist() == [{"id": 1, "a": {"x": 1}}]
+
+
+@pytest.mark.parametrize("layout", ["parquet", "delta"])
+def test_narrower_integers_and_decimals_are_stored_in_the_tables_type(place: Place, layout: str) -> None:
+    wide = {"id": pa.array([1], pa.int64()), "d": pa.array([Decimal("1.50")], pa.decimal128(20, 2))}
+    place.write(1, pa.table(wide), layout=layout)
+    place.write(2, pa.table({"id": pa.array([2], pa.int16()), "d": pa.array([Decimal("2.5")], pa.decimal128(3, 1))}))
+    table = place.table()
+    assert table.to_arrow().sort_by("id").to_pydict() == {"id": [1, 2], "d": [Decimal("1.50"), Decimal("2.50")]}
+    files = [pq.read_schema(place.path / file.path) for file in table.files()]
+    assert [file.types for file in files] == [[pa.int64(), pa.decimal128(20, 2)]] * 2
 
 
 def test_files_of_another_partitioning_are_refused(place: Place) -> None:

@@ -96,10 +96,10 @@ def test_every_type_comes_back(place: Place, read: Read) -> None:
 
 @all_readers
 def test_every_partition_value_comes_back(place: Place, read: Read) -> None:
-    """S3: with what escapes it, without, null, and empty, which is null."""
+    """S3: with what escapes it, without, and null."""
     place.write(0, {"id": list(range(len(ESCAPED))), "p q": ESCAPED}, layout="delta", partition_by=["p q"])
     same(place.table(), place.path, read, ["id", "p q"])
-    assert sorted(map(str, place.table().to_arrow()["p q"].to_pylist())) == sorted(str(one or None) for one in ESCAPED)
+    assert sorted(map(str, place.table().to_arrow()["p q"].to_pylist())) == sorted(map(str, ESCAPED))
 
 
 PARTITIONED = ("b", "i32", "i64", "dec", "day", "at", "text")
@@ -109,9 +109,11 @@ PARTITIONED = ("b", "i32", "i64", "dec", "day", "at", "text")
 @pytest.mark.parametrize("name", PARTITIONED)
 def test_partitions_of_every_type_come_back(place: Place, read: Read, name: str) -> None:
     values = FLAT[name]
+    if name == "text":  # empty text is no partition value
+        values = values.slice(1)
     if name == "dec" and read is by_deltalake:  # it spells -1.99 as -1.-99
         values = pc.abs(values)
-    place.write(0, pa.table({"id": [1, 2, 3], name: values}), layout="delta", partition_by=[name])
+    place.write(0, pa.table({"id": list(range(len(values))), name: values}), layout="delta", partition_by=[name])
     same(place.table(), place.path, read, ["id", name])
 
 

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+from txsink.conform import conform
 from txsink.errors import InvalidRequestError
 from txsink.rows import tables_of
-from txsink.schema import conform, storable
+from txsink.schema import storable
 
 NOTHING = pa.schema([])
 TABLE = pa.table({"id": [1, 2, 3], "name": ["a", None, "c"]})

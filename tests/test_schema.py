@@ -16,12 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txsink import layout
+from txsink.conform import conform
 from txsink.entry import Column
 from txsink.errors import CorruptError, InvalidRequestError
 from txsink.schema import (
     check_partition_columns,
     columns_of,
-    conform,
+    folded,
     merge,
     partition_text,
     partition_values,
@@ -292,6 +293,63 @@ def test_a_changed_type_is_refused_with_both_types(known: pa.DataType, new: pa.D
     assert f"column 'c' is {known} in the table and {new} in the data" in str(caught.value)
 
 
+WIDER: list[tuple[pa.DataType, pa.DataType]] = [
+    (pa.int64(), pa.int32()),
+    (pa.int16(), pa.uint8()),
+    (pa.int64(), pa.uint32()),
+    (pa.uint64(), pa.uint8()),
+    (pa.float64(), pa.float32()),
+    (pa.decimal128(38, 2), pa.decimal128(5, 2)),
+    (pa.decimal128(7, 4), pa.decimal128(5, 2)),
+    (pa.list_(pa.int64()), pa.list_(pa.int8())),
+    (pa.map_(pa.int64(), pa.float64()), pa.map_(pa.int8(), pa.float32())),
+    (pa.struct([("a", pa.int64()), ("b", pa.list_(pa.int8()))]), pa.struct([("a", pa.int8()), ("b", pa.null())])),
+]
+NOT_WIDER: list[tuple[pa.DataType, pa.DataType]] = [
+    (pa.int32(), pa.int64()),
+    (pa.uint16(), pa.int8()),
+    (pa.uint64(), pa.int8()),
+    (pa.int64(), pa.uint64()),
+    (pa.int32(), pa.uint32()),
+    (pa.float64(), pa.int32()),
+    (pa.float32(), pa.float64()),
+    (pa.decimal128(5, 1), pa.decimal128(5, 2)),
+    (pa.decimal128(5, 3), pa.decimal128(5, 2)),
+    (pa.decimal128(20, 0), pa.int64()),
+    (pa.timestamp("us"), pa.date32()),
+    (pa.struct([("a", pa.int64())]), pa.struct([("a", pa.int8()), ("b", pa.int8())])),
+    (pa.struct([("a", pa.int64()), ("b", pa.int8())]), pa.struct([("a", pa.int8())])),
+    (pa.map_(pa.string(), pa.int8()), pa.list_(pa.int8())),
+]
+
+
+@pytest.mark.parametrize(("wide", "narrow"), WIDER, ids=str)
+def test_data_of_a_narrower_type_fits_where_it_is_converted(wide: pa.DataType, narrow: pa.DataType) -> None:
+    known = columns(c=wide)
+    assert merge(known, columns(c=narrow), merge_schema=False, is_converted=True) == known
+    with pytest.raises(InvalidRequestError):
+        merge(known, columns(c=narrow), merge_schema=True)
+
+
+@pytest.mark.parametrize(("wide", "narrow"), NOT_WIDER, ids=str)
+def test_data_of_a_type_that_the_column_cannot_hold_is_refused(wide: pa.DataType, narrow: pa.DataType) -> None:
+    with pytest.raises(InvalidRequestError):
+        merge(columns(c=wide), columns(c=narrow), merge_schema=True, is_converted=True)
+
+
+@pytest.mark.parametrize(("one", "other"), [("ID", "id"), ("ſ", "S"), ("K", "k"), ("ı", "I"), ("İ", "i"), ("ς", "Σ")])
+def test_names_that_are_one_name_to_spark_are_refused(one: str, other: str) -> None:
+    assert folded(one) == folded(other)
+    with pytest.raises(InvalidRequestError):
+        merge(columns(**{one: pa.int8()}), columns(**{other: pa.int8()}), merge_schema=True)
+    with pytest.raises(InvalidRequestError):
+        storable(pa.schema([(one, pa.int8()), (other, pa.int8())]))
+
+
+def test_names_that_are_two_names_to_spark_are_two_names() -> None:
+    assert len({folded(name) for name in ("straße", "strasse", "STRASE", "i_d", "id")}) == 5
+
+
 def test_null_fits_every_type_in_both_directions_at_any_depth() -> None:
     full = columns(
         a=pa.int64(),
@@ -364,7 +422,7 @@ def test_partitioning_by_every_column_is_refused() -> None:
 
 
 SPELLED: list[tuple[pa.DataType, list[Any], list[str | None]]] = [
-    (pa.string(), ["a/b", "", None, "ü"], ["a/b", None, None, "ü"]),
+    (pa.string(), ["a/b", None, "ü"], ["a/b", None, "ü"]),
     (pa.bool_(), [True, False, None], ["true", "false", None]),
     (pa.int8(), [-1, 0], ["-1", "0"]),
     (pa.uint64(), [2**64 - 1], ["18446744073709551615"]),
@@ -388,7 +446,7 @@ def test_values_are_spelled_as_spark_does_and_read_back(
 ) -> None:
     array = pa.array(values, kind)
     assert partition_text(array, "c") == texts
-    assert partition_values(texts, kind).equals(pa.array([None if value == "" else value for value in values], kind))
+    assert partition_values(texts, kind).equals(array)
 
 
 def test_not_a_number_is_spelled_and_read_back() -> None:
@@ -399,6 +457,7 @@ def test_not_a_number_is_spelled_and_read_back() -> None:
 @pytest.mark.parametrize(
     ("array", "found"),
     [
+        (pa.array(["a", ""]), "is empty, which every reader takes for null"),
         (pa.array(["a\x00b"]), "NUL"),
         (pa.array(["__HIVE_DEFAULT_PARTITION__"]), "stands for null"),
         (pa.array(["x" * 300]), "takes 304 bytes in a path"),
@@ -433,12 +492,12 @@ def test_no_string_leaves_its_root_or_changes_on_the_way(values: list[str]) -> N
         try:
             texts = partition_text(pa.array([value]), "key")
         except InvalidRequestError:
-            assert "\x00" in value or len(layout.escape(value).encode()) > 251
+            assert not value or "\x00" in value or len(layout.escape(value).encode()) > 251
             continue
         path = f"{layout.partition_directory(['key'], texts)}/{layout.data_name(1, 0, 'abcd')}"
         assert layout.is_data_path(path)
         assert path.count("/") == 1
-        assert layout.parse_partitions(path) == {"key": value or None}
+        assert layout.parse_partitions(path) == {"key": value}
 
 
 @given(

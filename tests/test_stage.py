@@ -22,9 +22,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txsink import layout
-from txsink.errors import InvalidRequestError, TxsinkError, UnavailableError
+from txsink.buffer import pieces
+from txsink.errors import CorruptError, InvalidRequestError, TxsinkError, UnavailableError
+from txsink.parquet import ParquetOutput
 from txsink.schema import columns_of, partition_values, schema_of
-from txsink.stage import EpochStager, StagedFile, StageOptions, _pieces, verify
+from txsink.stage import EpochStager, StagedFile, StageOptions, verify
 from txsink.store import Output
 from txsink.store.local import LocalStore
 
@@ -246,7 +248,7 @@ def test_many_tiny_tables_are_kept_in_few_pieces(stage: Stage) -> None:
     stager = stage.stager()
     for number in range(2000):
         stager.write(pa.table({"id": [number]}))
-    assert sum(table.column(0).num_chunks for table in stager._buffer) <= 2000 // 256 + 257
+    assert sum(table.column(0).num_chunks for table in stager._waiting.tables) <= 2000 // 256 + 257
     (one,) = stager.finish()
     assert stage.read([one])["id"].to_pylist() == list(range(2000))
 
@@ -279,7 +281,7 @@ def test_a_table_far_larger_than_the_buffer_is_taken_in_pieces(stage: Stage) -> 
 def test_a_shared_dictionary_larger_than_the_buffer_is_no_hindrance(stage: Stage) -> None:
     words = pa.array([f"{number:0100}" for number in range(2000)])
     table = pa.table({"w": pa.DictionaryArray.from_arrays(pa.array([5, 6, None] * 1000, pa.int32()), words)})
-    assert len(list(_pieces(table, 50_000))) == 1
+    assert len(list(pieces(table, 50_000))) == 1
     staged = stage.stage(table, row_group_bytes=50_000)
     assert [text and int(text) for text in stage.read(staged)["w"].to_pylist()] == [5, 6, None] * 1000
 
@@ -348,10 +350,14 @@ def test_a_column_of_nulls_stands_in_no_file_until_it_has_a_type(stage: Stage) -
     assert stage.read(staged).to_pydict() == {"a": [1, 2, 3, 4], "b": [None, None, None, "x"]}
 
 
-def test_a_table_of_nothing_but_nulls_keeps_its_rows(stage: Stage) -> None:
-    (one,) = stage.stage({"a": [None, None]})
-    assert one.file.rows == 2
-    assert pq.read_table(stage.path(one)).num_rows == 2
+@pytest.mark.parametrize("data", [{"a": [None, None]}, TABLE.select([]), {"a": pa.array([None]), "kind": ["x"]}])
+def test_rows_that_no_file_could_hold_are_refused(stage: Stage, data: Any) -> None:
+    """Spark reads a column without a type as integers, and a file without a column cannot be."""
+    stager = stage.stager(partition_columns=("kind",) if isinstance(data, dict) and "kind" in data else ())
+    with pytest.raises(InvalidRequestError, match=r"column 'a' has no type yet|4 rows without a column"):
+        stager.write(data)
+    assert stager.write({"a": [1], "kind": ["x"]}) == 1
+    assert [one.file.rows for one in stager.finish()] == [1]
 
 
 def test_declared_non_null_with_nulls_is_readable(stage: Stage) -> None:
@@ -469,17 +475,21 @@ def test_each_type_of_partition_value_comes_back(stage: Stage, kind: pa.DataType
         assert [repr(row["k"]) for row in found] == [repr(value) for value in expected]
 
 
-def test_null_and_empty_share_a_partition(stage: Stage) -> None:
-    staged = stage.stage({"id": [1, 2, 3], "k": ["", None, ""]}, partition_columns=("k",))
+def test_null_has_a_partition_and_empty_text_is_refused_because_readers_take_it_for_null(stage: Stage) -> None:
+    stager = stage.stager(partition_columns=("k",))
+    stager.write({"id": [1], "k": pa.array([None], pa.string())})
+    with pytest.raises(InvalidRequestError, match="'k' is empty, which every reader takes for null"):
+        stager.write({"id": [2, 3], "k": ["a", ""]})
+    staged = stager.finish()
     assert [one.file.path.partition("/")[0] for one in staged] == ["k=__HIVE_DEFAULT_PARTITION__"]
-    assert sum(one.file.rows for one in staged) == 3
+    assert sum(one.file.rows for one in staged) == 1
 
 
 def awkward(stage: Stage) -> tuple[Path, list[tuple[int, str | None]]]:
-    values = [*AWKWARD, "", None]
+    values = [*AWKWARD, None]
     stage.stage({"id": list(range(len(values))), "k": values}, partition_columns=("k",))
     root = stage.root / layout.run_directory("nightly", "9f2c")
-    return root, [(number, value or None) for number, value in enumerate(values)]
+    return root, [(number, value) for number, value in enumerate(values)]
 
 
 def test_pyarrow_reads_awkward_values_back(stage: Stage) -> None:
@@ -557,7 +567,7 @@ def test_memory_over_many_partitions_is_bounded_and_row_groups_stay_large(stage:
         keys = np.where(random.random(500) < 0.8, 0, random.integers(1, 50, 500))
         stager.write(pa.table({"id": random.integers(0, 9, 500), "k": keys}))
         # What is held, not what is seen: a slice of a sorted table would keep all of it.
-        buffered.append(sum(table.get_total_buffer_size() for table in stager._buffer))
+        buffered.append(sum(table.get_total_buffer_size() for table in stager._waiting.tables))
     staged = stager.finish()
     assert max(buffered) < 2 * 40_000
     assert len(staged) == 50
@@ -600,20 +610,109 @@ def test_discard_deletes_open_and_sealed_files_and_may_be_repeated(stage: Stage)
     assert stage.files == []
 
 
-def test_a_write_that_fails_half_way_closes_the_stager_with_the_reason(stage: Stage) -> None:
-    def broken() -> Iterator[pa.Table]:
-        yield TABLE
-        raise KeyError("mine")
+@pytest.mark.parametrize("partition_columns", [(), ("kind",)], ids=["plain", "partitioned"])
+@pytest.mark.parametrize("rows_before", [0, 1, 3, 9])
+def test_a_stream_that_fails_after_any_of_its_tables_leaves_what_was_there_before(
+    tmp_path: Path, partition_columns: tuple[str, ...], rows_before: int
+) -> None:
+    failures = 0
+    for taken in range(12):
+        stage = Stage(tmp_path / str(taken))
+        stager = stage.stager(
+            partition_columns=partition_columns, row_group_rows=2, row_group_bytes=300, target_file_bytes=900
+        )
+        stager.write(numbered(0, rows_before))
+        known = stager.columns
 
-    stager = stage.stager(row_group_rows=2)
-    with pytest.raises(KeyError, match="mine"):
-        stager.write(broken())
-    for verb in (lambda: stager.write(TABLE), stager.finish):
-        with pytest.raises(InvalidRequestError, match=r"an earlier write failed half-way \('mine'\)"):
-            verb()
-    assert stage.files
-    stager.discard()
-    assert stage.files == []
+        def broken(tables: int = taken) -> Iterator[pa.Table]:
+            for number in range(tables):
+                yield numbered(100 + number, 1)
+            raise KeyError("mine")
+
+        for data in (broken(), itertools.chain(broken(), ())):
+            with pytest.raises(KeyError, match="mine"):
+                stager.write(data)
+            assert stager.columns == known
+            failures += 1
+        stager.write([numbered(20, 1), numbered(21, 4)])
+        staged = stager.finish()
+        assert sorted(stage.read(staged)["id"].to_pylist()) == [*range(rows_before), *range(20, 25)]
+        assert sorted(stage.files) == sorted(str(stage.path(one).relative_to(stage.root)) for one in staged)
+    assert failures == 24
+
+
+def numbered(first: int, rows: int) -> pa.Table:
+    ids = list(range(first, first + rows))
+    return pa.table({"id": pa.array(ids, pa.int64()), "kind": pa.array([f"k{one % 3}" for one in ids], pa.string())})
+
+
+def test_a_generator_of_rows_that_turn_into_floats_is_refused_whole(stage: Stage) -> None:
+    stager = stage.stager(row_group_rows=3_000)
+    stager.write({"n": [-1]})
+    with pytest.raises(InvalidRequestError, match=r"column 'n' is int64 and would not hold 0\.5 \(float\) exactly"):
+        stager.write({"n": number if number < 10_000 else 0.5} for number in range(10_001))
+    staged = stager.finish()
+    assert stage.read(staged).to_pydict() == {"n": [-1]}
+
+
+def test_columns_that_a_refused_write_brought_are_forgotten(stage: Stage) -> None:
+    stager = stage.stager(merge_schema=True, row_group_rows=2)
+    stager.write({"a": [1]})
+    with pytest.raises(InvalidRequestError):
+        stager.write([pa.table({"a": [2], "b": [1]}), pa.table({"a": [3, 4], "b": [1, 2]}), pa.table({"b": ["x"]})])
+    stager.write({"a": [5], "b": ["text"]})
+    staged = stager.finish()
+    assert [column.type for column in staged[0].columns] == ["int64", "string"]
+    assert stage.read(staged).to_pydict() == {"a": [1, 5], "b": [None, "text"]}
+
+
+def test_a_write_within_a_write_is_refused_and_the_outer_one_with_it(stage: Stage) -> None:
+    stager = stage.stager()
+
+    def nested() -> Iterator[pa.Table]:
+        yield TABLE
+        stager.write(TABLE)
+
+    with pytest.raises(InvalidRequestError, match="another write of this epoch is under way"):
+        stager.write(nested())
+    stager.write(TABLE)
+    assert sum(one.file.rows for one in stager.finish()) == 4
+
+
+def test_a_stream_larger_than_a_row_group_keeps_the_order_of_rows(stage: Stage) -> None:
+    stager = stage.stager(row_group_rows=4)
+    stager.write(numbered(0, 3))
+    stager.write(numbered(3 + number, 1) for number in range(9))
+    stager.write(numbered(12, 2))
+    staged = stager.finish()
+    assert stage.read(staged)["id"].to_pylist() == list(range(14))
+
+
+def test_streams_smaller_than_a_row_group_share_a_file(stage: Stage) -> None:
+    stager = stage.stager(row_group_rows=10)
+    for number in range(25):
+        stager.write(iter([numbered(2 * number, 1), numbered(2 * number + 1, 1)]))
+    (one,) = stager.finish()
+    assert pq.read_metadata(stage.path(one)).num_row_groups == 5
+    assert stage.read([one])["id"].to_pylist() == list(range(50))
+
+
+def test_tables_larger_than_a_row_group_share_a_file(stage: Stage) -> None:
+    stager = stage.stager(row_group_rows=4)
+    for number in range(5):
+        stager.write(numbered(6 * number, 6))
+    assert [one.file.rows for one in stager.finish()] == [30]
+
+
+def test_rows_that_do_not_reach_the_files_are_noticed_before_any_record_exists(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = ParquetOutput.write
+    monkeypatch.setattr(ParquetOutput, "write", lambda output, group: written(output, group.slice(1)))
+    stager = stage.stager()
+    stager.write(TABLE)
+    with pytest.raises(CorruptError, match="4 rows were handed in, and the files hold 3"):
+        stager.finish()
 
 
 class Disk(LocalStore):

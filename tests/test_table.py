@@ -176,7 +176,7 @@ def test_partition_values_come_back_typed(place: Place) -> None:
         "d": pa.array([date(2026, 1, 31), None]),
         "t": pa.array([datetime(2026, 1, 31, 1, 2, 3, 5, tzinfo=timezone.utc), None], pa.timestamp("us", "UTC")),
         "n": pa.array([Decimal("1.50"), None], pa.decimal128(9, 2)),
-        "s": pa.array(["a/b=%ü ", ""]),
+        "s": pa.array(["a/b=%ü ", None]),
         "b": pa.array([True, None]),
     }
     place.write(0, pa.table({"id": [1, 2], **columns}), partition_by=tuple(columns))
@@ -260,6 +260,9 @@ def test_columns_are_chosen_by_name_in_the_order_given(place: Place) -> None:
     table = place.table()
     assert table.to_arrow(columns=["p", "id"]).to_pydict() == {"p": ["a", "b"], "id": [1, 2]}
     assert table.to_arrow(columns=["p"]).to_pydict() == {"p": ["a", "b"]}
+    assert table.to_arrow(columns="id").to_pydict() == {"id": [1, 2]}
+    assert table.to_reader(columns="id").read_all().to_pydict() == {"id": [1, 2]}
+    assert table.to_arrow(columns=["id", "p", "id"]).column_names == ["id", "p"]
     with pytest.raises(InvalidRequestError, match="Did you mean 'id'"):
         table.to_arrow(columns=["idd"])
     with pytest.raises(InvalidRequestError, match="Choose among id, p, v"):

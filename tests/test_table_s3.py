@@ -253,7 +253,6 @@ ESCAPED = [
     "a b",
     "ü",
     "日本語",
-    "",
     None,
     "__x",
     ".hidden",

@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[1]
 
 # A module of txsink imports only what stands before it.
 ORDER = (
-    "errors", "calls", "layout", "entry", "store", "schema", "segment", "state",
-    "values", "rows", "stats", "parquet", "stage", "place",
+    "errors", "calls", "layout", "entry", "store", "schema", "conform", "segment", "state",
+    "values", "rows", "buffer", "stats", "parquet", "staged", "stage", "place",
     "stager", "slots", "log", "outcome", "delta_state", "delta", "delta_actions", "delta_upkeep", "adopt", "decision",
     "publish", "admission", "transaction", "recovery", "snapshot", "history", "delta_view", "audit", "workplace", "txn",
     "writer", "ground", "sink", "convert", "table", "two_phase", "file_sink", "commands", "cli", "testing",

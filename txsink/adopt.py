@@ -1,21 +1,22 @@
 """Files that another program wrote become staged files of an epoch: Spark's own Parquet writer, DuckDB's COPY.
 
-Promises: a record is taken from the file's own footer; the file is durable before its record exists; what the program
+Promises: a record is taken from the file's own footer, and the file holds the columns it is said to hold, in the
+types that a table keeps them in, and no other; the file is durable before its record exists; what the program
 left besides (empty files, `_SUCCESS`, checksums) is deleted; until `prepare` nothing here is visible, and a crash
 leaves files that a sweep finds.
 Relies on: the program being done: its files are closed, and only those of its successful tasks are there.
-Does not promise: that the file holds what the program was told to write.
+Does not promise: that the rows are those the program was told to write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txsink import layout, stats
+from txsink import layout, schema, stats
 from txsink.entry import Column, DataFile
 from txsink.errors import CorruptError, InvalidRequestError
 from txsink.parquet import footer_of
@@ -74,8 +75,8 @@ class Guest(NamedTuple):
                 "Write the epoch again; nothing was published",
                 path=path,
             )
-        rows = pq.read_metadata(pa.BufferReader(found.region)).num_rows
-        if not rows:
+        footer = pq.read_metadata(pa.BufferReader(found.region))
+        if not footer.num_rows:
             return None
         name = layout.data_name(self.epoch, sequence, f"{self.place.id_prefix}{new_id()}")
         data = f"{path.rpartition('/')[0]}/{name}".lstrip("/")
@@ -86,10 +87,42 @@ class Guest(NamedTuple):
                 "Write into the directory itself, or below column=value as Spark spells it; nothing was published",
                 path=path,
             )
+        partition = layout.parse_partitions(data)
+        _require_columns(footer.schema.to_arrow_schema(), columns, partition, f"adopt {where}")
         self.store.adopt(where, f"{self.place.directory}/{data}")
         told = stats.of_region(found.region) if self.place.mark else ""
-        file = DataFile(data, found.identity.bytes, found.identity.digest, rows, layout.parse_partitions(data), told)
+        file = DataFile(
+            data, found.identity.bytes, found.identity.digest, footer.num_rows, layout.parse_partitions(data), told
+        )
         return StagedFile(self.writer, self.run, self.epoch, file, columns, found.identity.stamp)
+
+
+def _require_columns(
+    file: pa.Schema, columns: tuple[Column, ...], partition: Mapping[str, str | None], what: str
+) -> None:
+    """Refuse a file that holds a column that nobody was told of, or one that is of another type than was told."""
+    told = {field.name: field.type for field in schema.schema_of(columns) if field.name not in partition}
+    for field, stored in zip(file, schema.storable(file, what), strict=True):
+        kind = told.get(field.name)
+        if kind is None or kind != stored.type or _is_altered(field.type):
+            expected = "is none of the columns of the data" if kind is None else f"is {kind} in the data"
+            raise InvalidRequestError(
+                what,
+                f"column {field.name!r} {expected} and {field.type} in the file",
+                "Write the file with the columns and types of the data; nothing was published",
+                column=field.name,
+                type=str(field.type),
+            )
+
+
+def _is_altered(kind: Any) -> bool:
+    """Whether other readers of the file find another type in it than the one a table stores for this one."""
+    types = pa.types
+    if types.is_nested(kind):
+        return any(_is_altered(kind.field(index).type) for index in range(kind.num_fields))
+    if types.is_dictionary(kind):
+        return _is_altered(kind.value_type)
+    return bool(types.is_null(kind) or types.is_float16(kind) or (types.is_timestamp(kind) and kind.unit != "us"))
 
 
 def _is_hidden(part: str) -> bool:

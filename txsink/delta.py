@@ -288,6 +288,8 @@ def _files_in(table: Any) -> dict[str, dict[str, Any]]:
 
 
 def _spelled(values: Any, name: str) -> list[str | None]:
+    if pa.types.is_string(values.type):
+        values = pa.array([value or None for value in values.to_pylist()], values.type)  # "" is null to Delta
     texts = schema.partition_text(values, name)
     return [zoned_text(text) for text in texts] if values.type == ZONED else texts
 

@@ -29,22 +29,25 @@ _ACCEPTED = (
 
 
 class Rows(NamedTuple):
-    """A table, and whether its memory is on loan from something mutable."""
+    """A table, whether its memory is on loan from something mutable, and whether it is all there is."""
 
     table: pa.Table
     is_borrowed: bool = False
+    is_all: bool = False
 
 
 def tables_of(data: object, known: Callable[[], pa.Schema], what: str) -> Iterator[Rows]:
     """The rows of `data`. `known()`: the columns the table has at that moment."""
     if isinstance(data, pa.Table):
-        yield Rows(data)
+        yield Rows(data, is_all=True)
     elif isinstance(data, pa.RecordBatch):
-        yield Rows(pa.Table.from_batches([data]))
+        yield Rows(pa.Table.from_batches([data]), is_all=True)
     elif isinstance(data, Mapping):
-        yield Rows(_from_columns(data, known(), what), is_borrowed=True)
+        yield Rows(_from_columns(data, known(), what), is_borrowed=True, is_all=True)
     elif _is_a(data, "pandas", "DataFrame"):
-        yield Rows(_from_pandas(data, what), is_borrowed=True)
+        yield Rows(_from_pandas(data, what), is_borrowed=True, is_all=True)
+    elif _is_a(data, "polars", "DataFrame"):
+        yield Rows(_checked(lambda: pa.table(data), data, what), is_all=True)
     elif (reader := _reader_of(data, what)) is not None:
         # An empty table first: a stream without batches still has columns.
         yield Rows(reader.schema.empty_table())
@@ -84,11 +87,13 @@ def _from_items(items: Iterable[Any], known: Callable[[], pa.Schema], what: str)
             # A list is here already, so its types are inferred from all of it; a generator is taken piece by piece.
             count = None if isinstance(items, (list, tuple)) else _ROWS_PER_TABLE
             mappings = list(islice(chain([item], iterator), count))
-            yield Rows(_from_mappings(mappings, known(), what), is_borrowed=True)
+            is_all = isinstance(items, (list, tuple)) and len(mappings) == len(items)
+            yield Rows(_from_mappings(mappings, known(), what), is_borrowed=True, is_all=is_all)
         elif isinstance(item, (list, tuple)):
             raise _refused(item, what)
         else:
-            yield from tables_of(item, known, what)
+            for rows in tables_of(item, known, what):
+                yield rows._replace(is_all=False)
 
 
 def _from_mappings(rows: list[Any], known: pa.Schema, what: str) -> pa.Table:

@@ -1,10 +1,12 @@
 """Columns: the schema a table keeps, how data is made to fit it, and partition values as text. Pure, pyarrow.
 
 Promises: `storable` is the one place that decides which Arrow types a table holds, each of which Spark 4 reads
-back as it was; `conform` loses nothing: what does not fit is InvalidRequestError naming the column;
-`partition_values(partition_text(values, column), values.type)` gives the values back, null for null and for "".
+back as it was; `merge` decides which data a column takes: of its type, or, where the data is still in memory and can
+be converted, of a type each of whose values it holds exactly (docs/types.md lists them);
+`partition_values(partition_text(values, column), values.type)` gives the values back; "" is refused, for readers take
+it for null.
 Relies on: pyarrow's checked casts.
-Does not promise: to widen. int32 data does not go into an int64 column: the producer casts, or the type is another.
+Does not promise: to change the type of a column. int64 data does not go into an int32 column.
 
     given                                       stored
     dictionary, run-end encoded                 the type of its values
@@ -25,22 +27,19 @@ import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txsink.entry import Column
 from txsink.errors import CorruptError, InvalidRequestError
 from txsink.layout import NAME_BYTES_MAX, NULL_PARTITION, escape
 
-Data = TypeVar("Data", pa.Table, pa.RecordBatch)
-
 _KEPT = {
     *(pa.null(), pa.bool_(), pa.string(), pa.binary(), pa.date32(), pa.float32(), pa.float64()),
     *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
 }
-_STORED_AS: dict[pa.DataType, pa.DataType] = {
+STORED_AS: dict[pa.DataType, pa.DataType] = {
     pa.large_string(): pa.string(),
     pa.string_view(): pa.string(),
     pa.large_binary(): pa.binary(),
@@ -74,7 +73,7 @@ def _stored_top(field: pa.Field[Any]) -> pa.DataType:
     # These two have no sound cast while nested (pyarrow 26 makes broken lists of list views that hold nulls).
     if pa.types.is_run_end_encoded(field.type):
         return _stored(field.type.value_type, field.name)
-    if _is_list_view(field.type):
+    if is_list_view(field.type):
         return pa.list_(_stored(field.type.value_type, f"{field.name}.element"))
     return _stored(field.type, field.name)
 
@@ -83,8 +82,8 @@ def _stored(kind: pa.DataType, path: str) -> pa.DataType:
     types = pa.types
     if kind in _KEPT:
         return kind
-    if kind in _STORED_AS:
-        return _STORED_AS[kind]
+    if kind in STORED_AS:
+        return STORED_AS[kind]
     if types.is_timestamp(kind):
         return pa.timestamp("us", None if kind.tz is None else "UTC")
     if types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= _DECIMAL_DIGITS_MAX:
@@ -124,13 +123,20 @@ def _check_names(fields: Iterable[pa.Field[Any]], prefix: str) -> None:
         if not field.name or "\x00" in field.name:
             fault = "holds a NUL character" if field.name else "is empty"
             raise InvalidRequestError("", f"the column name {name!r} {fault}", "Rename the column", column=name)
-        if other := seen.get(field.name.lower()):
+        if other := seen.get(folded(field.name)):
             found = f"the columns {other!r} and {name!r} have the same name but for case"
             raise InvalidRequestError("", found, "Rename one: Spark does not tell them apart", column=name)
-        seen[field.name.lower()] = name
+        seen[folded(field.name)] = name
 
 
-def _is_list_view(kind: pa.DataType) -> bool:
+def folded(name: str) -> str:
+    """What Spark compares names by: two are the same to Java's `equalsIgnoreCase` if this is the same."""
+    raised = "".join(char.upper() if len(char.upper()) == 1 else char for char in name)
+    return "".join(char.lower()[0] for char in raised)
+
+
+def is_list_view(kind: pa.DataType) -> bool:
+    """Whether it is a list of either view type."""
     return pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
 
 
@@ -171,24 +177,34 @@ def _field(column: Column) -> pa.Field[Any]:
 
 
 def merge(
-    known: tuple[Column, ...], new: tuple[Column, ...], *, merge_schema: bool, what: str = "write rows"
+    known: tuple[Column, ...],
+    new: tuple[Column, ...],
+    *,
+    merge_schema: bool,
+    what: str = "write rows",
+    is_converted: bool = False,
 ) -> tuple[Column, ...]:
-    """The columns of a table that holds `known` and takes in `new`: table order first, new ones after."""
+    """The columns of a table that holds `known` and takes in `new`: table order first, new ones after.
+
+    `is_converted`: the data will be converted to the table's types, so that narrower ones do as well.
+    """
     if known == new:
         return known
     if not known:
         merged = {column.name: column for column in new}
     else:
         merged = {column.name: column for column in known}
-        spelled = {name.lower(): name for name in merged}
+        spelled = {folded(name): name for name in merged}
         for column in new:
-            name = spelled.get(column.name.lower())
+            name = spelled.get(folded(column.name))
             if name is None and not merge_schema:
                 raise _new_column(column, list(merged), what)
             if name not in (None, column.name):
                 found = f"column {column.name!r} differs only by case from the table's {name!r}"
                 raise InvalidRequestError(what, found, f"Name it {name!r}", column=column.name)
-            merged[column.name] = _retyped(merged[column.name], column, what) if name else column
+            merged[column.name] = (
+                _retyped(merged[column.name], column, what, is_converted=is_converted) if name else column
+            )
     columns = tuple(merged.values())
     for field in schema_of(columns):
         _check_typed(field.type, field.name, what)
@@ -203,11 +219,11 @@ def _new_column(column: Column, names: list[str], what: str) -> InvalidRequestEr
     return InvalidRequestError(what, found, advice, column=column.name, type=column.type)
 
 
-def _retyped(known: Column, new: Column, what: str) -> Column:
+def _retyped(known: Column, new: Column, what: str, *, is_converted: bool) -> Column:
     if known == new:
         return known
     field = _field(known)
-    kind = _unified(field.type, _field(new).type)
+    kind = _unified(field.type, _field(new).type, is_converted=is_converted)
     if kind is None:
         raise InvalidRequestError(
             what,
@@ -220,24 +236,49 @@ def _retyped(known: Column, new: Column, what: str) -> Column:
     return _column(field.with_type(kind))
 
 
-def _unified(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
+def _unified(known: pa.DataType, new: pa.DataType, *, is_converted: bool) -> pa.DataType | None:
     """The one type both are, where null fits every type; None when they differ."""
-    if known == new or pa.types.is_null(new):
+    if known == new or pa.types.is_null(new) or (is_converted and _holds(known, new)):
         return known
     if pa.types.is_null(known):
         return new
-    if pa.types.is_list(known) and pa.types.is_list(new):
-        element = _unified(known.value_type, new.value_type)
-        return None if element is None else pa.list_(element)
-    if pa.types.is_map(known) and pa.types.is_map(new):
-        key, item = _unified(known.key_type, new.key_type), _unified(known.item_type, new.item_type)
-        return None if key is None or item is None else pa.map_(key, item)
+    if not _is_same_form(known, new):
+        return None
+    pairs = zip(_parts(known), _parts(new), strict=True)
+    kinds: list[Any] = [_unified(ours, theirs, is_converted=is_converted) for ours, theirs in pairs]
+    if None in kinds:
+        return None
+    if pa.types.is_list(known):
+        return pa.list_(kinds[0])
+    if pa.types.is_map(known):
+        return pa.map_(*kinds)
+    return pa.struct([field.with_type(kind) for field, kind in zip(known, kinds, strict=True)])
+
+
+def _parts(kind: Any) -> list[pa.DataType]:
+    """The types of what a value of the type holds."""
+    if pa.types.is_map(kind):
+        return [kind.key_type, kind.item_type]
+    return [kind.field(index).type for index in range(kind.num_fields)]
+
+
+def _is_same_form(known: pa.DataType, new: pa.DataType) -> bool:
+    """Whether both are lists, both maps, or both structs of the same fields."""
     if pa.types.is_struct(known) and pa.types.is_struct(new):
-        kinds = [_unified(ours.type, theirs.type) for ours, theirs in zip(known, new, strict=False)]
-        parts = [(part.name, kind) for part, kind in zip(known, kinds, strict=False) if kind is not None]
-        if [part.name for part in known] == [part.name for part in new] == [name for name, _ in parts]:
-            return pa.struct(parts)
-    return None
+        return [part.name for part in known] == [part.name for part in new]
+    return any(is_form(known) and is_form(new) for is_form in (pa.types.is_list, pa.types.is_map))
+
+
+def _holds(wide: Any, narrow: Any) -> bool:
+    """Whether every value of the one plain type is a value of the other."""
+    types = pa.types
+    if types.is_integer(wide) and types.is_integer(narrow):
+        if types.is_signed_integer(wide) is types.is_signed_integer(narrow):
+            return bool(wide.bit_width > narrow.bit_width)
+        return types.is_signed_integer(wide) and wide.bit_width > narrow.bit_width
+    if types.is_decimal(wide) and types.is_decimal(narrow):
+        return wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale
+    return bool(types.is_float64(wide) and types.is_float32(narrow))
 
 
 def _check_typed(kind: pa.DataType, path: str, what: str, depth: int = 0) -> None:
@@ -249,61 +290,6 @@ def _check_typed(kind: pa.DataType, path: str, what: str, depth: int = 0) -> Non
     for index in range(kind.num_fields if pa.types.is_nested(kind) else 0):
         part = kind.field(index)
         _check_typed(part.type, f"{path}.{part.name}", what, depth + 1)
-
-
-# -- data ---------------------------------------------------------------------------------------------
-
-
-def conform(data: Data, target: pa.Schema, what: str = "write rows") -> Data:
-    """`data` with the columns, order and types of `target`; columns it has not are null."""
-    if data.schema.equals(target):
-        return data
-    known = set(data.schema.names)
-    arrays: list[Any] = [
-        _converted(data.column(field.name), field, what) if field.name in known else pa.nulls(data.num_rows, field.type)
-        for field in target
-    ]
-    return type(data).from_arrays(arrays, schema=target)
-
-
-def _converted(column: Any, field: pa.Field[Any], what: str) -> Any:
-    try:
-        column = _each(column, _castable)
-        try:
-            return column.cast(field.type)
-        except pa.ArrowInvalid:
-            # Offsets beyond 2 GiB stop the cast even of a small slice: a copy starts at 0.
-            return _each(column, lambda chunk: pa.concat_arrays([chunk])).cast(field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidRequestError(
-            what,
-            f"column {field.name!r} does not fit {field.type} without loss: {error}",
-            f"Cast it to {field.type} yourself, rounding as you see fit",
-            column=field.name,
-            type=str(column.type),
-        ) from error
-
-
-def _each(column: Any, change: Any) -> Any:
-    if isinstance(column, pa.ChunkedArray):
-        # Without chunks the type would be lost: an empty array carries it.
-        chunks = column.chunks or [pa.nulls(0, column.type)]
-        return pa.chunked_array([change(chunk) for chunk in chunks])
-    return change(column)
-
-
-def _castable(chunk: Any) -> Any:
-    """The chunk in a form that pyarrow casts, and casts right."""
-    kind = chunk.type
-    if pa.types.is_run_end_encoded(kind):
-        return pc.call_function("run_end_decode", [chunk])
-    if pa.types.is_dictionary(kind) and kind.value_type in {pa.string_view(), pa.binary_view()}:
-        return pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(_STORED_AS[kind.value_type]))
-    if not _is_list_view(kind):
-        return chunk
-    ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(chunk), 0))
-    offsets = pa.concat_arrays([pa.array([0], ends.type), ends]).cast(pa.int32())
-    return pa.ListArray.from_arrays(offsets, chunk.flatten(), mask=chunk.is_null())
 
 
 # -- partition values ---------------------------------------------------------------------------------
@@ -336,14 +322,14 @@ def _partition_problem(column: str, columns: Sequence[str], schema: pa.Schema) -
 
 
 def partition_text(values: pa.Array[Any], column: str, what: str = "write rows") -> list[str | None]:
-    """The values as Spark writes them into paths (timestamps of a zone: in UTC); null and "" are both None."""
+    """The values as Spark writes them into paths (timestamps of a zone: in UTC); None for null."""
     texts: list[str | None] = _spelled(values)
     for text in texts:
-        if text and (problem := _text_problem(text, column, values.type)):
+        if text is not None and (problem := _text_problem(text, column, values.type)):
             found = f"a value of partition column {column!r} {problem}"
             advice = "Change the value, or partition by another column"
             raise InvalidRequestError(what, found, advice, column=column, value=text[:NAME_BYTES_MAX])
-    return [text or None for text in texts]
+    return texts
 
 
 def _spelled(values: pa.Array[Any]) -> list[str | None]:
@@ -376,6 +362,8 @@ def _spelled_float(text: str) -> str:
 
 
 def _text_problem(text: str, column: str, kind: pa.DataType) -> str | None:
+    if not text:
+        return "is empty, which every reader takes for null"
     if "\x00" in text:
         return "holds a NUL character"
     if text == NULL_PARTITION:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from txsink import layout, schema, segment
+from txsink.conform import conform
 from txsink.entry import Column
 from txsink.errors import CorruptError, InvalidRequestError
 from txsink.log import Log
@@ -160,7 +161,7 @@ def rows_in(data: bytes, fact: Fact, target: pa.Schema, partition: dict[str, obj
         raise damaged(fact, f"it cannot be read: {error}") from error
     if count != (count if fact.rows is None else fact.rows) or (found is not None and found.num_rows != count):
         raise damaged(fact, f"it holds {count} rows, {fact.rows} were recorded")
-    kept = {} if found is None else _by_name(schema.conform(found, pa.schema(held), f"read {fact.path}"))
+    kept = {} if found is None else _by_name(conform(found, pa.schema(held), f"read {fact.path}"))
     arrays = []
     for field in target:
         if field.name in partition:

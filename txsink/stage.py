@@ -1,8 +1,9 @@
 """Rows -> staged Parquet files, buffered and split by partition. Knows no log.
 
 Promises: a file that `finish` names is durable under its staged name, holds the rows that were written and has the
-recorded identity; a failed write leaves nothing once `discard` is called; memory is bounded however much is written,
-as long as the batches that come in are; types are those of `schema.storable`.
+recorded identity; each call of `write` is whole, or none of its rows stay and what was there before does (a disk that
+fails closes the stager instead); the files hold as many rows as were handed in, by their footers; memory is bounded
+however much is written, as long as the batches that come in are; types are those of `schema.storable`.
 Relies on: `parquet` for one file; the store's `create`, whose Output makes bytes durable at `seal`.
 Does not promise: durable *names* (prepare settles them), the order of rows (those of one partition keep theirs), or
 exact sizes: a file ends with the row group whose end comes closest to `target_file_bytes`.
@@ -11,76 +12,50 @@ How rows travel: write -> `tables_of` -> pieces -> `conform` -> buffer -> row gr
 columns the buffer holds less than a row group. With them it holds two row groups' bytes over all partitions; when it
 is full, the largest partitions are written until half of it is free: few rows wait long, and row groups stay large.
 
+A stream may fail after more rows than memory holds, so what goes to files before its end goes to files of its own,
+which are deleted if it fails; what was buffered before it is written first.
+
 Columns that hold only nulls so far have no type: they are columns of the table, but stand in no file, because Spark
-reads them as integers and then fails on the files whose values have a type.
+reads them as integers and then fails on the files whose values have a type. Rows of nothing else are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Any, cast
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from txsink import layout, schema
-from txsink.entry import Column, Count, DataFile, Upload
-from txsink.errors import InvalidRequestError
+from txsink.buffer import Buffer, copied, grouped, pieces
+from txsink.conform import conform, require_typed
+from txsink.entry import Column, DataFile, Upload
+from txsink.errors import CorruptError, InvalidRequestError
 from txsink.parquet import Identity, ParquetOutput, StageOptions, identity, verify
-from txsink.rows import tables_of
+from txsink.rows import Rows, tables_of
+from txsink.staged import StagedFile
 from txsink.store import Output, Store, Uploads
 
 __all__ = ["EpochStager", "Identity", "StageOptions", "StagedFile", "identity", "verify"]
 
 _SMALL_TABLES_MAX = 256
 _BUFFERED_GROUPS = 2  # row groups' bytes in the buffer of a partitioned write
+_HALF_WAY = "an earlier write failed half-way"
 _BUFFERED_ROWS = 8  # and row groups' rows, for the rows that hold next to no bytes
 
 
-class StagedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the coordinator needs to know of one staged file. JSON-able; checked when it comes back."""
+class _Call:
+    """A call of `write`, and what there was before it."""
 
-    writer: str
-    run: str
-    epoch: Count
-    file: DataFile
-    columns: tuple[Column, ...]
-    stamp: Annotated[str, msgspec.Meta(max_length=255)]
-    part: str | None = None
-    upload: Upload | None = None
-
-    def __post_init__(self) -> None:
-        for name in (self.writer, self.run):
-            if problem := layout.name_problem(name):
-                message = f"the name {name!r} cannot be: {problem}"
-                raise ValueError(message)
-        if self.file.partition != layout.parse_partitions(self.file.path):
-            message = f"the partition values are not those of the path {self.file.path!r}"
-            raise ValueError(message)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain builtins, for JSON or any other carrier."""
-        return msgspec.to_builtins(self)
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> StagedFile:
-        """The inverse of `to_dict`, believing nothing."""
-        try:
-            return msgspec.convert(record, cls)
-        except (msgspec.ValidationError, RecursionError) as error:
-            raise InvalidRequestError(
-                "read the record of a staged file", str(error), "Pass on what the stager returned, unchanged"
-            ) from error
-
-
-class _Group(NamedTuple):
-    """The rows of one partition within a sorted table."""
-
-    values: tuple[str | None, ...]
-    start: int
-    rows: int
+    def __init__(self, columns: tuple[Column, ...], target: pa.Schema, waiting: Buffer, rows: int) -> None:
+        self.columns = columns
+        self.target = target
+        self.waiting = waiting
+        self.rows = rows
+        self.own = Buffer()  # of a stream, which may fail after rows that were taken already
+        self.first_file: tuple[int, int] | None = None  # how many outputs and sealed files there were before its own
 
 
 class EpochStager:
@@ -120,13 +95,12 @@ class EpochStager:
         self._options = options
         self._new_id = new_id
         self.closed = ""  # why nothing more can be written
-        self._rows = self._changes = 0
+        self._rows = 0
         self._given: pa.Schema | None = None  # of the last data that came in
         self._checked: dict[str, Any] = {}  # partition values that can be directories
+        self._waiting = Buffer()
         self._know(columns, schema.schema_of(columns))
-        self._buffer: list[pa.Table] = []
-        self._small = 0  # how many tables at the end of the buffer came in small
-        self._buffered_rows = self._buffered_bytes = 0
+        self._call: _Call | None = None  # of `write`, while it lasts
         self._sequence = 0
         self._open: dict[str, ParquetOutput] = {}  # by partition directory, the last used last
         self._outputs: list[Output] = []
@@ -138,19 +112,29 @@ class EpochStager:
         return self._columns
 
     def write(self, data: object) -> int:
-        """Take rows of any kind `rows.tables_of` knows; returns how many."""
+        """Take rows of any kind `rows.tables_of` knows; returns how many. After an error it has taken none of them."""
         self._require_open()
-        before, changes = self._rows, self._changes
+        call = self._call = _Call(self._columns, self._target, self._waiting.copy(), self._rows)
         try:
             for rows in tables_of(data, lambda: self._target, self._what):
-                for piece in _pieces(rows.table, self._options.row_group_bytes):
-                    self._take(self._conformed(piece), is_borrowed=rows.is_borrowed)
+                self._require_not_closed()
+                conformed = [
+                    self._conformed(piece, call) for piece in pieces(rows.table, self._options.row_group_bytes)
+                ]
+                for table in conformed:
+                    self._take(table, rows, call)
+            self._waiting.extend(call.own)
+            self._drain_if_full(call)
+            if self._waiting.small >= _SMALL_TABLES_MAX:
+                self._waiting.compact()
+            if self.closed == _HALF_WAY:
+                self.closed = ""
         except BaseException as error:
-            if self._changes != changes:
-                # Some rows of the call are in, some are not: only a fresh start gives the epoch its content.
-                self.closed = f"an earlier write failed half-way ({error})"
+            self._undo(call, error)
             raise
-        return self._rows - before
+        finally:
+            self._call = None
+        return self._rows - call.rows
 
     def finish(self) -> list[StagedFile]:
         """Write what is buffered, make all files durable; their records, sorted by path."""
@@ -158,8 +142,8 @@ class EpochStager:
             self._require_open()
             self.closed = "finishing it failed"
             self._drain(is_last=True)
-            for directory in list(self._open):
-                self._seal(directory)
+            self._seal_all()
+            self._require_count()
             self.closed = "it is finished"
         records = [
             StagedFile(*self._names, file, self._columns, stamp, self._part, upload)
@@ -170,7 +154,7 @@ class EpochStager:
     def discard(self) -> None:
         """Delete everything this stager made; never raises."""
         self.closed = "it was discarded"
-        self._buffer = []
+        self._waiting = Buffer()
         for file in self._open.values():
             file.abandon()
         for output in self._outputs:
@@ -178,8 +162,57 @@ class EpochStager:
         self._open, self._sealed = {}, []
 
     def _require_open(self) -> None:
+        if self._call is not None:
+            found = "another write of this epoch is under way"
+            raise InvalidRequestError(self._what, found, "Let one write end before the next call")
+        self._require_not_closed()
+
+    def _require_not_closed(self) -> None:
         if self.closed:
             raise InvalidRequestError(self._what, f"nothing can be written: {self.closed}", "Begin the epoch again")
+
+    def _require_count(self) -> None:
+        held = sum(file.rows for file, _, _ in self._sealed)
+        if held != self._rows:
+            found = f"{self._rows} rows were handed in, and the files hold {held}"
+            raise CorruptError(self._what, found, "Begin the epoch again, and report it; nothing was published")
+
+    # -- a call of write, whole or not at all -----------------------------------------------------------
+
+    def _begin_files(self, call: _Call) -> None:
+        """From here on the files hold rows of this call alone, so that they can be deleted if it fails."""
+        columns, target = self._columns, self._target
+        self.closed = _HALF_WAY
+        # What was there before goes into its files as it was: this call may have brought columns, and may fail.
+        self._know(call.columns, call.target)
+        self._waiting = call.waiting
+        self._drain(is_last=True)
+        self._seal_all()
+        self._know(columns, target)
+        call.first_file = len(self._outputs), len(self._sealed)
+        self._waiting, call.own = call.own, Buffer()
+        self.closed = ""
+
+    def _undo(self, call: _Call, error: BaseException) -> None:
+        if self.closed == _HALF_WAY:
+            self.closed = f"{_HALF_WAY} ({error})"
+        if self.closed:
+            return
+        self._given = None
+        self._rows = call.rows
+        self._know(call.columns, call.target)
+        if call.first_file is None:
+            self._waiting = call.waiting
+            return
+        outputs, sealed = call.first_file
+        self._waiting = Buffer()
+        for file in self._open.values():
+            file.abandon()
+        for output in self._outputs[outputs:]:
+            # DELETES: files of a write that failed; proof: this call made them, and no record names them (I8).
+            output.discard()
+        self._open = {}
+        del self._outputs[outputs:], self._sealed[sealed:]
 
     # -- columns --------------------------------------------------------------------------------------
 
@@ -188,11 +221,12 @@ class EpochStager:
         self._target = target
         named = [name for name in target.names if name not in self._partition_columns]
         typed = [name for name in named if not pa.types.is_null(target.field(name).type)]
-        self._file_columns = typed or named  # a file needs a column
+        self._file_columns = typed
 
-    def _conformed(self, table: pa.Table) -> pa.Table:
+    def _conformed(self, table: pa.Table, call: _Call) -> pa.Table:
         if self._given is not None and table.schema.equals(self._given):
-            conformed = schema.conform(table, self._target, self._what)
+            require_typed(table, self._target, self._partition_columns, self._what)
+            conformed = conform(table, self._target, self._what)
             self._check_values(conformed)
             return conformed
         try:
@@ -200,46 +234,55 @@ class EpochStager:
         except InvalidRequestError as error:
             raise InvalidRequestError(self._what, error.found, error.advice, **error.context) from None
         target = schema.schema_of(columns)
-        conformed = schema.conform(table, target, self._what)
+        require_typed(table, target, self._partition_columns, self._what)
+        conformed = conform(table, target, self._what)
         self._check_values(conformed)
         if columns != self._columns:
-            self._changes += 1
             # A file has one schema: files begun under the old one end here.
-            for directory in list(self._open):
-                self._seal(directory)
+            self.closed = _HALF_WAY
+            self._seal_all()
+            self.closed = ""
             self._know(columns, target)
-            self._buffer = [schema.conform(waiting, target) for waiting in self._buffer]
+            for buffer in (self._waiting, call.own):
+                buffer.tables = [conform(waiting, target) for waiting in buffer.tables]
         self._given = table.schema
         return conformed
 
     # -- buffer ---------------------------------------------------------------------------------------
 
-    def _take(self, table: pa.Table, *, is_borrowed: bool) -> None:
+    def _take(self, table: pa.Table, rows: Rows, call: _Call) -> None:
         if not table.num_rows:
             return
-        self._changes += 1
         self._rows += table.num_rows
-        self._buffer.append(table)
-        self._buffered_rows += table.num_rows
-        self._buffered_bytes += table.nbytes
-        self._small += 1
+        is_apart = not rows.is_all and call.first_file is None
+        buffer = call.own if is_apart else self._waiting
+        buffer.add(table)
+        if is_apart and self._is_full(buffer):
+            self._begin_files(call)
+            is_apart = False
+        if not is_apart:
+            self._drain_if_full(call)
+        buffer = call.own if is_apart else self._waiting
+        if buffer.small >= _SMALL_TABLES_MAX:
+            buffer.compact()
+        if rows.is_borrowed:
+            buffer.copy_last()
+
+    def _is_full(self, buffer: Buffer) -> bool:
         options = self._options
         if self._partition_columns:
-            is_full = (
-                self._buffered_bytes >= _BUFFERED_GROUPS * options.row_group_bytes
-                or self._buffered_rows >= _BUFFERED_ROWS * options.row_group_rows
+            return (
+                buffer.bytes >= _BUFFERED_GROUPS * options.row_group_bytes
+                or buffer.rows >= _BUFFERED_ROWS * options.row_group_rows
             )
-        else:
-            group_bytes = min(options.row_group_bytes, options.target_file_bytes)
-            is_full = self._buffered_bytes >= group_bytes or self._buffered_rows >= options.row_group_rows
-        if is_full:
+        group_bytes = min(options.row_group_bytes, options.target_file_bytes)
+        return buffer.bytes >= group_bytes or buffer.rows >= options.row_group_rows
+
+    def _drain_if_full(self, call: _Call) -> None:
+        if self._is_full(self._waiting):
+            if call.first_file is None:
+                self.closed = _HALF_WAY  # until the call ends: some of its rows are in files with others
             self._drain(is_last=False)
-        elif self._small >= _SMALL_TABLES_MAX:
-            # Arrow pads each array: thousands of tiny tables take far more memory than their bytes say.
-            self._buffer[-self._small :] = [_copied(pa.concat_tables(self._buffer[-self._small :]))]
-            self._small = 0
-        if is_borrowed and self._buffer:
-            self._buffer[-1] = _copied(self._buffer[-1])
 
     def _check_values(self, table: pa.Table) -> None:
         """Refuse a value that cannot be a directory before its row is taken."""
@@ -255,12 +298,13 @@ class EpochStager:
 
     def _drain(self, *, is_last: bool) -> None:
         """Write what makes whole row groups; all there is when `is_last`."""
-        if not self._buffer:
+        waiting = self._waiting
+        if not waiting.tables:
             return
-        table = pa.concat_tables(self._buffer) if len(self._buffer) > 1 else self._buffer[0]
+        table = pa.concat_tables(waiting.tables)
         options = self._options
         bytes_max = min(options.row_group_bytes, options.target_file_bytes)
-        bytes_rows = table.num_rows * bytes_max // max(1, self._buffered_bytes)
+        bytes_rows = table.num_rows * bytes_max // max(1, waiting.bytes)
         group_rows = max(1, min(options.row_group_rows, options.file_rows_max, bytes_rows))
         if self._partition_columns:
             rest = self._drain_partitions(table, group_rows, is_last=is_last)
@@ -268,13 +312,10 @@ class EpochStager:
             whole = table.num_rows if is_last else table.num_rows // group_rows * group_rows
             self._write((), table.slice(0, whole), group_rows)
             rest = table.slice(whole)
-        self._buffer = [rest] if rest.num_rows else []
-        self._small = 0
-        self._buffered_rows = rest.num_rows
-        self._buffered_bytes = rest.nbytes if rest.num_rows else 0
+        self._waiting = Buffer([rest] if rest.num_rows else [])
 
     def _drain_partitions(self, table: pa.Table, group_rows: int, *, is_last: bool) -> pa.Table:
-        table, groups = self._grouped(table)
+        table, groups = grouped(table, self._partition_columns, self._what)
         written, kept = 0, []
         for group in sorted(groups, key=lambda group: -group.rows):
             rows = table.slice(group.start, group.rows)
@@ -283,33 +324,7 @@ class EpochStager:
                 written += group.rows
             else:
                 kept.append(rows)
-        return _copied(pa.concat_tables(kept)) if kept else table.slice(0, 0)
-
-    def _grouped(self, table: pa.Table) -> tuple[pa.Table, list[_Group]]:
-        """The table sorted by partition, and where in it each partition lies."""
-        keys: list[tuple[str | None, ...]] = [()]
-        ids: Any = None
-        for column in self._partition_columns:
-            encoded = _encoded(table.column(column))
-            texts = schema.partition_text(encoded.dictionary, column, self._what)
-            codes = encoded.indices
-            if ids is not None:
-                codes = pc.add(pc.multiply(ids.cast(pa.int64()), len(texts)), codes.cast(pa.int64()))
-                encoded = codes.dictionary_encode()
-                codes = encoded.indices
-                pairs = [divmod(code, len(texts)) for code in encoded.dictionary.to_pylist()]
-            else:
-                pairs = [(0, code) for code in range(len(texts))]
-            keys = [(*keys[key], texts[code]) for key, code in pairs]
-            ids = codes
-        if len(keys) == 1:
-            return table, [_Group(keys[0], 0, table.num_rows)]
-        groups, start = [], 0
-        # Ids are numbered in order of appearance, and so are the counts.
-        for key, rows in zip(keys, pc.value_counts(ids).field("counts").to_pylist(), strict=True):
-            groups.append(_Group(key, start, rows))
-            start += rows
-        return table.take(pc.array_sort_indices(ids)), groups
+        return copied(pa.concat_tables(kept)) if kept else table.slice(0, 0)
 
     # -- files ----------------------------------------------------------------------------------------
 
@@ -346,6 +361,10 @@ class EpochStager:
             return cast("Uploads", self._store).create_object(path)
         return self._store.create(path)
 
+    def _seal_all(self) -> None:
+        for directory in list(self._open):
+            self._seal(directory)
+
     def _seal(self, directory: str) -> None:
         output = self._open[directory]
         file = output.seal()
@@ -364,33 +383,8 @@ def _merged(
 ) -> tuple[Column, ...]:
     """The table's columns once data of this schema is in. The same in most epochs, hence the cache."""
     stored = schema.storable(given)
-    columns = schema.merge(known, schema.columns_of(stored), merge_schema=merge_schema)
+    columns = schema.merge(known, schema.columns_of(stored), merge_schema=merge_schema, is_converted=True)
     # A partition column that the data lacks is a mistake, no column of nulls.
     lacks = not {*partition_columns} <= {*stored.names}
     schema.check_partition_columns(partition_columns, stored if lacks else schema.schema_of(columns))
     return columns
-
-
-def _pieces(table: pa.Table, bytes_max: int) -> Iterator[pa.Table]:
-    """Slices of a table that grows too large to handle at once."""
-    if (size := table.nbytes) <= 2 * bytes_max:
-        yield table
-        return
-    half = table.slice(0, table.num_rows // 2)
-    # Halves that are no smaller share what makes them large (a dictionary).
-    if not half.num_rows or half.nbytes > 0.9 * size:
-        yield table
-    else:
-        yield from _pieces(half, bytes_max)
-        yield from _pieces(table.slice(half.num_rows), bytes_max)
-
-
-def _copied(table: pa.Table) -> pa.Table:
-    """The table in memory of its own, one chunk a column."""
-    return pa.Table.from_arrays([pa.concat_arrays(column.chunks) for column in table.columns], schema=table.schema)
-
-
-def _encoded(column: pa.ChunkedArray[Any]) -> Any:
-    kind = column.type
-    values = pa.concat_arrays((column.cast(pa.string()) if pa.types.is_null(kind) else column).chunks)
-    return values.dictionary_encode(null_encoding="encode")

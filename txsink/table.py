@@ -214,8 +214,8 @@ class Table:
                 columns[f"partition.{name}" if name in columns else name] = values
         return pa.table(columns)
 
-    def to_arrow(self, version: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows, as one Arrow table."""
+    def to_arrow(self, version: int | None = None, columns: Sequence[str] | str | None = None) -> pa.Table:
+        """The rows, as one Arrow table; of some `columns` only, or of the one that is named."""
 
         def read() -> pa.Table:
             target, tables = self._tables(version, columns)
@@ -224,7 +224,10 @@ class Table:
         return self._retrying(read)
 
     def to_reader(
-        self, version: int | None = None, columns: Sequence[str] | None = None, files: Collection[str] | None = None
+        self,
+        version: int | None = None,
+        columns: Sequence[str] | str | None = None,
+        files: Collection[str] | None = None,
     ) -> pa.RecordBatchReader:
         """The rows (of some `files` only, by path), as a stream that holds one file in memory at a time."""
         target, tables = self._retrying(lambda: self._tables(version, columns, files))
@@ -330,10 +333,11 @@ class Table:
         return self._state.columns if at == self._state.version else snapshot.columns_at(self.log, at)
 
     def _tables(
-        self, version: int | None, columns: Sequence[str] | None, files: Collection[str] | None = None
+        self, version: int | None, columns: Sequence[str] | str | None, files: Collection[str] | None = None
     ) -> tuple[pa.Schema, Iterator[pa.Table]]:
         facts, partitions, known = self._read_held(version)
-        target = known if columns is None else pa.schema([self._field(known, name) for name in columns])
+        names = [columns] if isinstance(columns, str) else columns
+        target = known if names is None else pa.schema([self._field(known, name) for name in dict.fromkeys(names)])
         held = [pair for pair in zip(facts, partitions, strict=True) if files is None or pair[0].path in files]
         return target, (snapshot.rows_in(self._places.read(fact), fact, target, values) for fact, values in held)
 

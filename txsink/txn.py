@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Protocol
 
-from txsink import outcome, recovery, transaction
+from txsink import outcome, recovery, schema, transaction
 from txsink.adopt import Guest
 from txsink.calls import Calls
 from txsink.entry import Column
@@ -305,8 +305,8 @@ class Transaction:
                 self._advise(error, self._stager)
             self._columns = union(self._columns, self._stager.columns)
         columns = self._columns
-        for one in self._staged:
-            columns = union(columns, one.columns)
+        for brought in dict.fromkeys(one.columns for one in (*self._written, *self._added)):
+            columns = schema.merge(columns, brought, merge_schema=True, what=self._what("prepare"))
         return Content(
             epoch=self.epoch,
             mode=self._mode,

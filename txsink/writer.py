@@ -9,6 +9,7 @@ Does not promise: anything once FencedError was raised. A newer run has taken ov
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
@@ -97,10 +98,11 @@ class Sink:
         """
         what = f"begin epoch {epoch!r} of {self.identity.writer!r}"
         self.require_open(what)
-        _require_epoch(what, epoch)
+        epoch = _epoch(what, epoch)
         _require_among(what, "mode", mode, MODES)
         _require_among(what, "partition_overwrite", partition_overwrite, PARTITION_OVERWRITES)
-        if parts is not None and (not isinstance(parts, int) or isinstance(parts, bool) or parts < 0):
+        expected = None if parts is None else _whole(parts)
+        if parts is not None and (expected is None or expected < 0):
             raise InvalidRequestError(what, f"parts is {parts!r}", "Give the number of parts, 0 or more")
         kept = _metadata(what, {} if metadata is None else metadata)
         if mode == "overwrite" and partition_overwrite == "dynamic":
@@ -110,7 +112,7 @@ class Sink:
             asked = [one.epoch for one in self._pending if one.prepared in self._asked]
             if asked:  # it failed, or was broken off
                 self.publish(max(asked))
-            txn = Transaction(self, epoch, mode, kept, parts, is_committed=self._is_committed(what, epoch))
+            txn = Transaction(self, epoch, mode, kept, expected, is_committed=self._is_committed(what, epoch))
             if txn.outcome == OPEN:
                 self._open.append(txn)
         return txn
@@ -118,7 +120,7 @@ class Sink:
     def commit(self, epoch: int) -> None:
         """Publish and commit every prepared epoch <= `epoch`. A late notice for a committed epoch is a success."""
         what = f"commit epoch {epoch!r} of {self.identity.writer!r}"
-        _require_epoch(what, epoch)
+        epoch = _epoch(what, epoch)
         with self.calls.whole(what):
             self.require_open(what)
             self.publish(epoch)
@@ -155,7 +157,7 @@ class Sink:
     def abort(self, epoch: int) -> None:
         """Drop a prepared epoch. One that is not prepared is not there to drop: no failure."""
         what = f"abort epoch {epoch!r} of {self.identity.writer!r}"
-        _require_epoch(what, epoch)
+        epoch = _epoch(what, epoch)
         with self.calls.whole(what):
             self.drop(epoch)
 
@@ -179,7 +181,7 @@ class Sink:
         """
         what = f"recover {self.identity.writer!r}"
         if up_to is not None:
-            _require_epoch(what, up_to)
+            up_to = _epoch(what, up_to)
         with self.calls.whole(what):
             self._noticed = -1
             self.log.refresh()
@@ -276,9 +278,22 @@ class Sink:
         return True
 
 
-def _require_epoch(what: str, epoch: object) -> None:
-    if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch <= VERSION_MAX:
+def _epoch(what: str, epoch: object) -> int:
+    """The epoch as a number, of whatever kind of integer it is."""
+    number = _whole(epoch)
+    if number is None or not 0 <= number <= VERSION_MAX:
         raise InvalidRequestError(what, f"the epoch is {epoch!r}", f"Give an integer from 0 to {VERSION_MAX}")
+    return number
+
+
+def _whole(value: Any) -> int | None:
+    """Python's, numpy's or any other integer; None for what is none, and for truth values."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 def _require_among(what: str, name: str, value: str, choices: tuple[str, ...]) -> None:
