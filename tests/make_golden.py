@@ -109,6 +109,7 @@ CHAIN: list[tuple[str, Callable[..., AnyEntry], dict[str, Any]]] = [
         },
     ),
     ("commit-delta", Commit, {**NIGHTLY, "run": "52c0", "generation": 2, "epoch": 8, "prepared": 10, "delta": 4}),
+    ("convert-blank", Convert, {"layout": "parquet", "partition_columns": ("day", "hour")}),
 ]
 
 

@@ -15,13 +15,16 @@ from txsink.entry import (
     Claim,
     Column,
     Commit,
+    Convert,
     Create,
+    DataFile,
     Maintenance,
     Prepare,
     Publishing,
     seal,
 )
 from txsink.errors import CorruptError, InvalidRequestError
+from txsink.layout import data_name
 from txsink.state import REWIND, Pending, State, decode, encode, fold, union
 
 INT = Column("n", "int64", "aW50")
@@ -165,6 +168,31 @@ def test_a_rewind_sets_the_epoch_back_and_it_can_be_written_again(chain: Chain) 
 
 
 # -- what is refused ----------------------------------------------------------------------------------------
+
+
+def test_a_table_without_columns_can_be_laid_out_anew() -> None:
+    chain = Chain()
+    chain.add(Convert, layout="delta", partition_columns=("q", "r"))
+    assert (chain.state.layout, chain.state.partition_columns) == ("delta", ("q", "r"))
+    chain.claim()
+    chain.commit(1)
+    chain.add(Convert, layout="parquet", partition_columns=())
+    assert (chain.state.layout, chain.state.partition_columns) == ("parquet", ())
+
+
+@pytest.mark.parametrize("is_pending", [False, True])
+def test_a_table_that_has_files_or_may_get_them_keeps_its_partition_columns(chain: Chain, is_pending: bool) -> None:
+    """I6: a file lies where its partition says."""
+    file = DataFile(f"p=1/{data_name(1, 0, 32 * 'a')}", 9, "ab", 1, {"p": "1"})
+    (chain.prepare if is_pending else chain.commit)(1, files=(file,), columns=(INT,))
+    with pytest.raises(CorruptError, match="are pending" if is_pending else "of a table that has columns"):
+        chain.add(Convert, layout="parquet", partition_columns=())
+
+
+def test_files_without_columns_are_refused(chain: Chain) -> None:
+    file = DataFile(f"p=1/{data_name(1, 0, 32 * 'a')}", 9, "ab", 1, {"p": "1"})
+    with pytest.raises(CorruptError, match="names files of a table that has no columns"):
+        chain.prepare(1, files=(file,))
 
 
 def test_a_broken_chain_is_refused(chain: Chain) -> None:

@@ -23,7 +23,8 @@ ROOT = Path(__file__).parents[1]
 ORDER = (
     "errors", "calls", "layout", "entry", "store", "schema", "conform", "segment", "state",
     "values", "rows", "buffer", "stats", "parquet", "staged", "stage", "place",
-    "stager", "slots", "log", "outcome", "delta_state", "delta", "delta_actions", "delta_upkeep", "adopt", "decision",
+    "stager", "slots", "log", "outcome", "blank",
+    "delta_state", "delta", "delta_actions", "delta_upkeep", "adopt", "decision",
     "publish", "admission", "transaction", "recovery", "snapshot", "history", "delta_view", "audit", "workplace", "txn",
     "writer", "ground", "sink", "convert", "table", "two_phase", "file_sink", "commands", "cli", "testing",
 )  # fmt: skip
@@ -48,6 +49,7 @@ CALLERS = {
     ("log", "append"): (
         "txsink/transaction.py",
         "txsink/recovery.py",
+        "txsink/blank.py",
         "txsink/convert.py",
         "txsink/log.py",
         "txsink/testing/",

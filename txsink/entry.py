@@ -182,10 +182,14 @@ class Maintenance(Entry, frozen=True, kw_only=True, tag="maintenance", forbid_un
 
 
 class Convert(Entry, frozen=True, kw_only=True, tag="convert", omit_defaults=True, forbid_unknown_fields=True):
-    """From here on the table has another layout. `delta`: the version of Delta's log that holds its files."""
+    """From here on the table has another layout. `delta`: the version of Delta's log that holds its files.
+
+    `partition_columns`, of a table that has no columns yet: how it is partitioned from here on.
+    """
 
     layout: str
     delta: Count | None = None
+    partition_columns: tuple[str, ...] | None = None
 
 
 AnyEntry: TypeAlias = Create | Claim | Prepare | Publishing | Commit | Abort | Maintenance | Convert

@@ -75,7 +75,9 @@ def _note(entry: AnyEntry) -> str:
         case Prepare() if entry.claims:
             return "claims the writer"
         case Convert():
-            return f"to the layout {entry.layout}"
+            columns = entry.partition_columns
+            by = "" if columns is None else f", partitioned by {', '.join(columns) or 'nothing'}"
+            return f"to the layout {entry.layout}{by}"
         case Maintenance() if entry.boundary is not None:
             return f"{entry.action}: versions below {entry.boundary} have expired"
         case Maintenance():

@@ -300,7 +300,7 @@ def check_partition_columns(columns: Sequence[str], schema: pa.Schema, what: str
     for column in columns:
         if problem := _partition_problem(column, columns, schema):
             found = f"{column!r} cannot be a partition column: {problem}"
-            raise InvalidRequestError(what, found, "Partition by another column", column=column)
+            raise InvalidRequestError(what, found, "Give another partition_by: an empty table takes it", column=column)
     if columns and len(columns) == len(schema):
         found = "every column is a partition column, so the files would hold none"
         raise InvalidRequestError(what, found, "Leave one column out")

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from txsink import ground, layout, recovery, transaction
+from txsink.blank import is_blank, lay_anew
 from txsink.delta import DeltaLog
 from txsink.delta_state import require_writable
 from txsink.errors import ConflictError, InvalidRequestError
@@ -159,10 +160,33 @@ def _open_table(
         if not delta.exists:
             ground.require_free(log)
         _create(log, delta, chosen)
-    elif log.state.layout == DELTA:
-        delta.load()
+    else:
+        if log.state.layout == DELTA:
+            delta.load()
+        if is_blank(log.state) and not delta.exists:
+            _correct(log, delta, chosen)
     _require_agreement(log, delta, chosen)
     return log, publisher_of(log, delta if log.state.layout == DELTA else None)
+
+
+def _correct(log: Log, delta: DeltaLog, chosen: Options) -> None:
+    """Give a table that never held a row what it was to be: the first writer's word is no trap for the next."""
+    at = log.state
+    wanted = chosen.layout or at.layout
+    by = at.partition_columns if chosen.partition_by is None else chosen.partition_by
+    if at.layout not in {PARQUET, DELTA} or (wanted, by) == (at.layout, at.partition_columns):
+        return
+    _require_columns(log.root, by)
+    if wanted != at.layout:
+        if publisher_of(log, delta if at.layout == DELTA else None).left(None, at.writers):
+            # They are found by the rules of the layout they were staged in.
+            found = f"files of former runs lie staged in the layout {at.layout}"
+            raise ConflictError(f"change {log.root} to the layout {wanted}", found, "Sweep it first: `txsink sweep`")
+        if wanted == DELTA:
+            _require_readable(log.root)
+            delta.load()
+    if not delta.exists:
+        lay_anew(log, at, wanted, by)
 
 
 def _create(log: Log, delta: DeltaLog, chosen: Options) -> None:
@@ -180,9 +204,8 @@ def _create(log: Log, delta: DeltaLog, chosen: Options) -> None:
             "staging_path is given, but files of this table are staged under their final names",
             "Leave staging_path out",
         )
-    if chosen_layout == DELTA and _ESCAPE.search(log.root):
-        found = "the path holds a percent sign and two digits, which Delta's readers take for an escaped character"
-        raise InvalidRequestError(what, found, "Name another path, or choose layout='parquet'")
+    if chosen_layout == DELTA:
+        _require_readable(log.root)
     staging = _staging(log, chosen.staging_path) if chosen_layout == PARQUET and log.store.traits.moves else None
     transaction.create(log, chosen_layout, by or (), staging, delta.state.table_id or log.stamps.new_id())
 
@@ -218,7 +241,7 @@ def _require_agreement(log: Log, delta: DeltaLog, chosen: Options) -> None:
         raise InvalidRequestError(
             f"open {log.root}",
             f"its layout is {log.state.layout}, not {chosen.layout}",
-            "Leave layout out, or convert the table with `txsink convert`",
+            "Leave layout out, or convert the table with `txsink convert`; one without rows takes another layout",
         )
     if delta.exists and delta.state.partition_columns != log.state.partition_columns:
         raise ConflictError(
@@ -232,13 +255,19 @@ def _require_agreement(log: Log, delta: DeltaLog, chosen: Options) -> None:
         raise InvalidRequestError(
             f"open {log.root}",
             f"it is partitioned by {list(found)}, not by {list(chosen.partition_by)}",
-            "Leave partition_by out, or write another table",
+            "Leave partition_by out, or write another table: only one without rows takes another partition_by",
         )
     staging_root = staging_root_of(log.root, log.state.staging)
     if chosen.staging_path is not None and log.store.resolve(chosen.staging_path) != staging_root:
         raise InvalidRequestError(
             f"open {log.root}", f"its staging root is {staging_root}, set when it was created", "Leave staging_path out"
         )
+
+
+def _require_readable(root: str) -> None:
+    if _ESCAPE.search(root):
+        found = "the path holds a percent sign and two digits, which Delta's readers take for an escaped character"
+        raise InvalidRequestError(f"create {root}", found, "Name another path, or choose layout='parquet'")
 
 
 def _require_columns(root: str, columns: tuple[str, ...]) -> None:

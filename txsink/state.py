@@ -170,7 +170,11 @@ def _changes(state: State, entry: AnyEntry) -> _Changes:
         case Convert():
             if state.pending or state.aborting:
                 raise _refused(entry, "it changes the layout while transactions are pending")
-            return {"layout": entry.layout}
+            if entry.partition_columns is None:
+                return {"layout": entry.layout}
+            if state.columns:
+                raise _refused(entry, "it changes the partition columns of a table that has columns")
+            return {"layout": entry.layout, "partition_columns": entry.partition_columns}
         case Maintenance():  # pragma: no branch -- there is no other kind
             return {
                 "aborting": tuple(item for item in state.aborting if item.prepared not in entry.cleaned),
@@ -198,6 +202,8 @@ def _prepare(state: State, entry: Prepare) -> _Changes:
             raise _refused(entry, f"it rewinds to epoch {entry.epoch}, but the last committed one is {last}")
     elif entry.epoch <= max([-1 if last is None else last, *(item.epoch for item in waiting)]):
         raise _refused(entry, f"epoch {entry.epoch} does not grow")
+    if entry.files and not (entry.columns or state.columns):
+        raise _refused(entry, "it names files of a table that has no columns")
     pending = Pending(
         writer=entry.writer,
         run=entry.run,

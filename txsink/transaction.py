@@ -109,7 +109,6 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
             return False
         if _is_settled_without(log, run, publisher, content):
             return False
-    admission.require_partitions(log.state, content.epoch, content.staged)
     # ORDER: names of staged files durable before the prepare entry, else a power cut leaves an entry that
     # names files nobody can find (I6).
     publisher.settle(content.staged)
@@ -123,6 +122,7 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
         if _is_prepared(log, state, run, content.epoch, files):
             return None
         admission.require_layout(log.root, state, publisher.layout)
+        admission.require_partitions(state, content.epoch, content.staged)
         admission.require_no_abort(state, run.writer, content.epoch)
         columns = schema.merge(publisher.columns(state), content.columns, merge_schema=content.merge_schema, what=what)
         there = {one.name for one in publisher.columns(state.without_pending())}  # others may have dropped some
