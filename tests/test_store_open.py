@@ -18,7 +18,7 @@ def refusal(uri: str, options: object = None) -> InvalidRequestError:
     return caught.value
 
 
-@pytest.mark.parametrize("uri", ["/t", "t", "file:///t", "a:b/c", "x:/y", ""])
+@pytest.mark.parametrize("uri", ["/t", "t", "file:///t", "a:b/c", "xy:/z", ""])
 def test_a_path_and_a_file_uri_are_local(uri: str) -> None:
     assert isinstance(open_store(uri), LocalStore)
     assert isinstance(open_store(uri, {}), LocalStore)

@@ -30,7 +30,7 @@ ORDER = (
 )  # fmt: skip
 
 # What may be imported in few places only; nowhere else in txsink/ (and, where it says so, in formats/).
-FILE_SYSTEM = ("txsink/store/local.py", "txsink/cli.py", "txsink/testing/")
+FILE_SYSTEM = ("txsink/store/local", "txsink/cli.py", "txsink/testing/")
 ONLY_IN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("os", "shutil", "tempfile", "glob", "fcntl", "pathlib"), (*FILE_SYSTEM, "formats/")),
     **dict.fromkeys(("time", "uuid", "secrets"), ("txsink/sink.py",)),

@@ -1,9 +1,9 @@
 """Whether a new table may begin in a directory. Reads only.
 
-Promises: a table is refused where, among the first names below its directory, there is a file that a reader of the
-directory would take for data, a Delta table, or what is left of a table whose log is gone. It costs one bounded
-listing (S3: one request) when a table is created, and nothing ever after.
-Relies on: `Store.list` with a limit.
+Promises: a table is refused where names cannot be made durable, and where, among the first names below its directory,
+there is a file that a reader of the directory would take for data, a Delta table, or what is left of a table whose log
+is gone. It costs one bounded listing (S3: one request) when a table is created, and nothing ever after.
+Relies on: `Store.list` with a limit; `Store.settle`, which refuses before anything is written.
 Does not promise: to see what lies beyond these names, or what comes later.
 
 What is data is decided by the readers' own rule, and not by a list of formats: Spark, Hive and pyarrow take every file
@@ -23,7 +23,15 @@ _OURS, _DELTA = "_txsink/", f"{layout.DELTA_DIRECTORY}/"
 _FOLDER = "_$folder$"  # Hadoop's object in the place of a directory on S3: it holds nothing
 
 
-def require_free(log: Log) -> None:
+def require(log: Log, *, has_delta: bool) -> None:
+    """Refuse a directory in which no table can begin; one that `has_delta` is a table already."""
+    # Before the first entry has its name: from then on, a sync that is refused would leave an unknown outcome.
+    log.store.settle([f"{log.root}/{layout.LOG_DIRECTORY}"])
+    if not has_delta:
+        _require_free(log)
+
+
+def _require_free(log: Log) -> None:
     """Refuse to create a table over what others, or a table that lost its log, have left there."""
     names = log.store.list(log.root, NAMES_LOOKED_AT)
     data = next(filter(is_data, names), None)

@@ -157,8 +157,7 @@ def _open_table(
     if not log.exists:
         if chosen.layout != PARQUET:
             delta.load()
-        if not delta.exists:
-            ground.require_free(log)
+        ground.require(log, has_delta=delta.exists)
         _create(log, delta, chosen)
     else:
         if log.state.layout == DELTA:
@@ -296,6 +295,8 @@ def _options(path: str, given: dict[str, Any]) -> tuple[Options, StageOptions]:
             raise InvalidRequestError(f"open {path}", f"unknown option {name!r}", hint.rstrip("."))
     chosen = {name: value for name, value in given.items() if name in own}
     chosen["storage_options"] = StorageOptions.of(chosen.get("storage_options"))
+    if hasattr(chosen.get("staging_path"), "__fspath__"):
+        chosen["staging_path"] = uri_of(chosen["staging_path"])
     by = chosen.get("partition_by")
     if isinstance(by, str):
         chosen["partition_by"] = (by,)

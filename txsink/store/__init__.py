@@ -38,6 +38,7 @@ _STORES = {
 _SERVED = "a local path or file://, hdfs://, s3:// (s3a://), memory:// (tests and notebooks)"
 _IN_DELTA = ("gs", "gcs", "az", "azure", "abfs", "abfss", "adl")  # what deltalake serves besides
 # A colon before the first slash that begins no port (nor is an ARN), and later an @: secrets hold slashes, too.
+_WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 _PASSWORD = re.compile(r"[^/]*://(?!arn:)[^/:]*:(?![0-9]+(?:/|$)).*@", re.DOTALL)
 
 
@@ -219,6 +220,8 @@ def open_store(uri: str, storage_options: dict[str, object] | None = None) -> St
 
 def _scheme(uri: str) -> str:
     """The scheme of a URI that some store serves, else the reason why none does; the URI may hold a secret."""
+    if _WINDOWS.match(uri):
+        raise InvalidRequestError(f"open {uri}", "it is a path of Windows", "Give a path of Linux or macOS")
     if "://" not in uri:
         scheme = uri.partition(":/")[0] if ":/" in uri else "file"
         if scheme == "file" or scheme not in {*_STORES, *_IN_DELTA}:

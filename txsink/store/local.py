@@ -3,8 +3,8 @@
 Promises: those of `txsink.store`, on any POSIX file system that has hard links. A name appears together with
 its whole content (`link` of a synced temporary), is never overwritten, and survives a power cut once the verb
 has returned: file first, then the directory that names it, then the directories above.
-Relies on: `system`, which is `os` unless a test simulates a disk: a synced file keeps its bytes, a synced
-directory keeps its names, `link` fails when the name is taken.
+Relies on: `system`, which is `os` (on macOS with a sync that reaches the platter) unless a test simulates a disk: a
+synced file keeps its bytes, a synced directory keeps its names, `link` fails when the name is taken.
 Does not promise: anything on file systems without hard links (FAT, some network mounts): they are refused.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -23,11 +24,13 @@ from urllib.parse import unquote, urlsplit
 from txsink.errors import CorruptError, InternalError, InvalidRequestError, UnavailableError
 from txsink.layout import temporary_path
 from txsink.store import Moves, Output, Tail, Traits
-from txsink.store.local_errors import mapped, refuse_without_links
+from txsink.store.local_darwin import system_of
+from txsink.store.local_errors import mapped, refuse_foreign, refuse_without_directory_sync, refuse_without_links
 from txsink.store.local_output import LocalOutput, write_all
 
 _PUT_TRIES = 3
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+_FILE_URI = re.compile("file:(?:///|//localhost/|/(?!/))")
 
 
 class LocalStore:
@@ -35,16 +38,21 @@ class LocalStore:
 
     traits = Traits()
 
-    def __init__(self, system: ModuleType = os) -> None:
-        self._os = system
+    def __init__(self, system: ModuleType | None = None) -> None:
+        self._os = system_of() if system is None else system
         # Directories whose names this process has seen durable. A directory made by a process that died
         # before its sync is not among them, so it is synced once more here.
         self._durable = {"/"}
 
     def resolve(self, uri: str) -> str:
-        path = unquote(urlsplit(uri).path) if uri.startswith("file:///") else uri
+        path = unquote(urlsplit(uri).path) if _FILE_URI.match(uri) else uri
         if not path or "\x00" in path or path.startswith("file:"):
             raise InvalidRequestError(f"open {uri!r}", "it is no local path", "Give a path, or file:///path")
+        if path.startswith("~"):  # as in pandas, Polars and DuckDB
+            path = os.path.expanduser(path)  # noqa: PTH111 -- a path that is a text
+            if path.startswith("~"):
+                advice = f"Write the whole path, or ./{path} for a directory of that name"
+                raise InvalidRequestError(f"open {uri!r}", "there is no such user, or no home directory", advice)
         with mapped(f"open {uri}"):
             path = self._os.path.realpath(path)
             with suppress(FileNotFoundError):
@@ -136,7 +144,11 @@ class LocalStore:
         for directory in sorted({_parent(path) for path in paths}):
             with mapped(f"make the names in {directory} durable"):
                 # A directory that is gone: it is its own name that must stay gone.
-                self._sync_names(self._nearest(directory))
+                try:
+                    self._sync_names(self._nearest(directory))
+                except OSError as error:
+                    refuse_without_directory_sync(directory, error)
+                    raise
 
     def move(self, moves: Moves) -> Moves:
         undone: Moves = []
@@ -241,6 +253,7 @@ class LocalStore:
                     return False
                 self._make_directory(_parent(target))
             except OSError as error:
+                refuse_foreign(target, error, self._os.stat(source).st_uid)
                 refuse_without_links(target, error)
                 raise
             else:

@@ -8,9 +8,11 @@ Does not promise: to know more than the system says.
 from __future__ import annotations
 
 import errno
+import os
 
 from txsink.errors import InvalidRequestError, OutcomeUnknownError, TxsinkError, UnavailableError
 
+_NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 # What the system says when it refuses: nothing was done.
@@ -51,4 +53,25 @@ def refuse_without_links(path: str, error: OSError) -> None:
             f"create {path}",
             f"the file system makes no hard link here ({error.strerror})",
             "Use a file system with hard links (ext4, xfs, APFS, NFS), or another store",
+        ) from error
+
+
+def refuse_foreign(path: str, error: OSError, owner: int) -> None:
+    """InvalidRequestError, when it is the file's owner that matters: Linux guards the files of others from links."""
+    if error.errno == errno.EPERM and owner != os.geteuid():
+        raise InvalidRequestError(
+            f"create {path}",
+            f"its file belongs to another user (id {owner}), and only who may write it may link it"
+            " (fs.protected_hardlinks)",
+            "Run as the user who staged it, or give this one the right to write it",
+        ) from error
+
+
+def refuse_without_directory_sync(path: str, error: OSError) -> None:
+    """InvalidRequestError, when the file system cannot sync a directory: nothing it names would be durable."""
+    if error.errno in _NO_SYNC:
+        raise InvalidRequestError(
+            f"make the names in {path} durable",
+            f"the file system cannot sync a directory ({error.strerror}), as some FUSE and CIFS mounts cannot",
+            "Use a file system that can (ext4, xfs, APFS, NFS), or another store",
         ) from error

@@ -10,6 +10,7 @@ Does not promise: what a given file system would do. Every real one is kinder th
 
 from __future__ import annotations
 
+import os
 import random
 import stat
 from collections.abc import Iterator
@@ -56,6 +57,7 @@ class Status(NamedTuple):
     st_nlink: int
     st_size: int
     st_mtime_ns: int
+    st_uid: int
 
 
 Nodes: TypeAlias = dict[int, File | Directory]
@@ -95,8 +97,8 @@ def status(node: File | Directory, inode: int) -> Status:
     """The status of a node."""
     device = inode >> DEVICE_SHIFT
     if isinstance(node, File):
-        return Status(stat.S_IFREG | 0o644, inode, device, node.links, len(node.data), node.mtime)
-    return Status(stat.S_IFDIR | 0o755, inode, device, 2, 4096, 0)
+        return Status(stat.S_IFREG | 0o644, inode, device, node.links, len(node.data), node.mtime, os.geteuid())
+    return Status(stat.S_IFDIR | 0o755, inode, device, 2, 4096, 0, os.geteuid())
 
 
 def fingerprint(nodes: Nodes) -> str:
