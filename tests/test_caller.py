@@ -345,3 +345,12 @@ def test_a_commit_of_the_next_run_is_told_to_the_transaction_that_prepared_it(pl
     commit(place.sink(), 2)
     old.log.refresh()
     assert txn.outcome == "committed"
+
+
+def test_an_epoch_without_rows_that_a_former_run_prepared_is_prepared(place: Place) -> None:
+    """Seen by the swarm: it was called open, and nothing was left to do for it."""
+    place.sink().begin(1).prepare()
+    txn = place.sink(recover=False).begin(1)
+    txn.prepare()
+    assert txn.outcome == "prepared"
+    assert txn.commit().outcome == "committed"

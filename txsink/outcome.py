@@ -1,6 +1,6 @@
 """What became of a transaction: the one place that names an outcome.
 
-Promises: `outcome` is a function of the log as far as it was read, the run, the epoch and what the transaction knows
+Promises: `outcome` is a function of the log as far as it was read, the writer, the epoch and what the transaction knows
 of itself; it says `aborted` only of what no entry names and none will, and `unknown` while an entry may yet appear.
 Relies on: names of staged files, which no two transactions share; `Log.doubts`.
 Does not promise: to be the newest truth. Who needs that reads the log first.
@@ -54,26 +54,26 @@ class Result(NamedTuple):
     bytes: int
 
 
-def outcome(log: Log, writer: str, run: str, epoch: int, own: Own) -> str:
-    """What became of a transaction of this run, as far as the log was read."""
+def outcome(log: Log, writer: str, epoch: int, own: Own) -> str:
+    """What became of a transaction of this writer, as far as the log was read."""
     if own.files is not None:
         # In this order: a log that another thread reads on moves from pending to committed.
-        prepared = prepared_at(log, writer, run, epoch, own.files)
+        prepared = prepared_at(log, writer, epoch, own.files)
         if prepared is not None:
             return UNKNOWN if any(_drops(one, prepared) for one in log.doubts) else PREPARED
-        if _is_committed(log, writer, run, epoch, own.files):
+        if _is_committed(log, writer, epoch, own.files):
             return COMMITTED
-        if any(_names(one, writer, run, epoch, own.files) for one in log.doubts):
+        if any(_names(one, writer, epoch, own.files) for one in log.doubts):
             return UNKNOWN
     if own.is_dropped or own.was_prepared:
         return ABORTED
     return ALREADY_COMMITTED if own.is_redundant else OPEN
 
 
-def prepared_at(log: Log, writer: str, run: str, epoch: int, files: frozenset[str]) -> int | None:
+def prepared_at(log: Log, writer: str, epoch: int, files: frozenset[str]) -> int | None:
     """The version of the pending prepare entry that names these files."""
     for one in log.state.pending_of(writer):
-        if one.epoch == epoch and _names(log.prepare_entry(one.prepared), writer, run, epoch, files):
+        if one.epoch == epoch and _names(log.prepare_entry(one.prepared), writer, epoch, files):
             return one.prepared
     return None
 
@@ -89,18 +89,19 @@ def version_of(log: Log, writer: str, epoch: int) -> int:
     return -1 if commit is None else commit.version
 
 
-def _is_committed(log: Log, writer: str, run: str, epoch: int, files: frozenset[str]) -> bool:
+def _is_committed(log: Log, writer: str, epoch: int, files: frozenset[str]) -> bool:
     version = version_of(log, writer, epoch)
     if version < 0:
         return False
     with suppress(InvalidRequestError):  # it has expired: a transaction as old as that was asked before
         commit = log.entry(version)
-        return isinstance(commit, Commit) and _names(log.prepare_entry(commit.prepared), writer, run, epoch, files)
+        return isinstance(commit, Commit) and _names(log.prepare_entry(commit.prepared), writer, epoch, files)
     return False
 
 
-def _names(entry: AnyEntry, writer: str, run: str, epoch: int, files: frozenset[str]) -> bool:
-    if not isinstance(entry, Prepare) or (entry.writer, entry.run, entry.epoch) != (writer, run, epoch):
+def _names(entry: AnyEntry, writer: str, epoch: int, files: frozenset[str]) -> bool:
+    """Whether it prepares this very content. Of no files there is but one, whichever run prepared it."""
+    if not isinstance(entry, Prepare) or (entry.writer, entry.epoch) != (writer, epoch):
         return False
     return _paths(entry.files) == files
 

@@ -99,8 +99,7 @@ class Transaction:
     def outcome(self) -> str:
         """`open`, `prepared`, `committed`, `aborted`, `already-committed`, or `unknown` (recovery finds out)."""
         if not self._end:
-            names = self._sink.identity
-            found = outcome.outcome(self._sink.log, names.writer, names.run, self.epoch, self._own)
+            found = outcome.outcome(self._sink.log, self._sink.identity.writer, self.epoch, self._own)
             if found == PREPARED:
                 self._own = self._own._replace(was_prepared=True)
             if found not in ENDS:
@@ -266,11 +265,11 @@ class Transaction:
         return self._sink.calls.whole(self._what(verb))
 
     def _prepare(self) -> None:
-        sink, writer, run = self._sink, self._sink.identity.writer, self._sink.identity.run
+        sink, writer = self._sink, self._sink.identity.writer
         if self._own.files is not None and self.outcome in {OPEN, UNKNOWN}:
             # Asked before: what came of that decides, and its staged files may be published by now.
             sink.log.refresh()
-            if outcome.prepared_at(sink.log, writer, run, self.epoch, self._own.files) is not None:
+            if outcome.prepared_at(sink.log, writer, self.epoch, self._own.files) is not None:
                 return
         if self.outcome in {PREPARED, COMMITTED, ALREADY_COMMITTED}:
             return
