@@ -259,7 +259,7 @@ def test_a_committed_epoch_is_explained_with_its_version_run_and_time(place: Pla
     place.write(3, {"id": [1, 2]})
     told = place.table().explain("w", 3)
     assert told.outcome == "committed"
-    assert told.sentence == "It was committed at version 2, 1 files with 2 rows."
+    assert told.sentence == "It was committed at version 2, 1 file with 2 rows."
     commit = place.table().history(1)[0]
     assert (told.run, told.prepared, told.version, told.time) == (commit.run, 1, 2, commit.time)
     assert (told.files, told.rows) == (1, 2)
@@ -270,7 +270,7 @@ def test_an_epoch_whose_files_were_replaced_says_so(place: Place) -> None:
     place.write(4, {"id": [2]}, mode="overwrite")
     assert (
         outcome(place, 3)[1]
-        == "It was committed at version 2, 1 files with 1 rows; 1 of the files have been replaced since."
+        == "It was committed at version 2, 1 file with 1 row; overwrites have replaced 1 file of it since."
     )
 
 
@@ -331,12 +331,12 @@ def test_a_rewind_is_told_in_the_epochs_it_takes_back(place: Place) -> None:
             sink.commit(epoch)
         pending = transaction.rewind(sink.log, sink.identity, sink.publisher, 1)
         assert outcome(place, 3)[1].endswith("; a rewind to epoch 1, which takes it back, is pending.")
-        assert outcome(place, 1)[1] == "It was committed at version 5, 1 files with 1 rows."
+        assert outcome(place, 1)[1] == "It was committed at version 5, 1 file with 1 row."
         transaction.roll_forward(sink.log, sink.identity, sink.publisher, pending)
         taken = place.table().explain("w", 3)
         assert taken.outcome == "rewound"
         assert taken.sentence == (
-            f"It was committed at version {taken.version}, 1 files with 1 rows, "
+            f"It was committed at version {taken.version}, 1 file with 1 row, "
             f"and taken back by the rewind to epoch 1 at version {sink.log.state.version}."
         )
         assert [outcome(place, epoch)[0] for epoch in range(4)] == ["committed", "committed", "rewound", "rewound"]
@@ -352,5 +352,5 @@ def test_an_epoch_is_explained_after_its_entries_expired(place: Place) -> None:
     recovery.expire(place.table().log, 63)
     assert outcome(place, 2) == (
         "committed",
-        "It was committed at version 7, 1 files with 1 rows; 1 of the files have been replaced since.",
+        "It was committed at version 7, 1 file with 1 row; overwrites have replaced 1 file of it since.",
     )

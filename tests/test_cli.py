@@ -114,8 +114,8 @@ def test_status_tells_writers_pending_and_what_was_left(place: Place, cli: Cli) 
         ("waiting", 1),
     }
     shown = cli.text("status", code=UNHEALTHY)
-    assert "1 files, 1 rows" in shown
-    assert "3 transactions were left by retired runs or half-done aborts" in shown
+    assert "1 file, 1 row," in shown
+    assert "3 transactions of retired runs or half-done aborts" in shown
 
 
 def test_status_is_healthy_while_the_run_that_prepared_still_holds_its_writer(place: Place, cli: Cli) -> None:
@@ -239,7 +239,7 @@ def test_verify_finds_a_damaged_file(
     assert not found["is_healthy"]
     shown = cli.text("verify", *options, code=UNHEALTHY)
     assert path in shown
-    assert "1 problems found." in shown
+    assert "1 problem found." in shown
 
 
 @pytest.mark.parametrize("damage", [_truncate, _flip, Path.unlink], ids=["torn", "altered", "missing"])

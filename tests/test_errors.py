@@ -9,7 +9,7 @@ import pickle
 import pytest
 
 from txsink import errors
-from txsink.errors import TxsinkError
+from txsink.errors import InvalidRequestError, TxsinkError, counted, did_you_mean
 
 TREE = {
     "UnavailableError": ("unavailable", True),
@@ -75,3 +75,26 @@ def test_an_error_survives_pickling_with_all_it_says(found: type[TxsinkError], p
 def test_a_context_may_use_any_key() -> None:
     error = errors.ConflictError("a", "b", "C", cls="x", context="y")
     assert pickle.loads(pickle.dumps(error)).context == {"cls": "x", "context": "y"}
+
+
+@pytest.mark.parametrize(
+    ("found", "advice", "expected"),
+    [
+        ("it is full", "Make room", "a: it is full. Make room."),
+        ("there is no 'mod'", did_you_mean("mod", ["mode"], ""), "a: there is no 'mod'. Did you mean 'mode'?"),
+        ("no 'Day'; did you mean 'day'?", "Rename it.", "a: no 'Day'; did you mean 'day'? Rename it."),
+    ],
+)
+def test_a_message_ends_its_sentences_once(found: str, advice: str, expected: str) -> None:
+    """Seen: `Did you mean 'mode'?.`."""
+    assert str(InvalidRequestError("a", found, advice)) == expected
+
+
+def test_a_name_like_no_other_gets_the_other_advice() -> None:
+    assert did_you_mean("zzz", ["mode", "parts"], "Choose one") == "Choose one"
+    assert did_you_mean(7, ["mode"], "Choose one") == "Choose one"
+
+
+def test_one_is_no_plural() -> None:
+    """Seen: `1 files`."""
+    assert [counted(number, "file") for number in (0, 1, 2, 1000)] == ["0 files", "1 file", "2 files", "1,000 files"]

@@ -48,9 +48,9 @@ def test_each_commit_is_a_line_of_the_log_also_one_that_recovery_makes(
         prepared(place.sink(), 8, rows(3))
         place.sink()
     lines = [record.getMessage() for record in caplog.records]
-    assert [line.split(" rows,")[0] for line in lines] == [
-        f"committed epoch 7 of 'w' in {place.path} at version 3: 1 files, 2",
-        f"committed epoch 8 of 'w' in {place.path} at version 7: 1 files, 1",
+    assert [line.split(" row")[0] for line in lines] == [
+        f"committed epoch 7 of 'w' in {place.path} at version 3: 1 file, 2",
+        f"committed epoch 8 of 'w' in {place.path} at version 7: 1 file, 1",
     ]
     assert all(line.endswith(" ms after it was prepared") for line in lines)
 

@@ -20,7 +20,7 @@ from txsink import entry as entries
 from txsink import layout, segment
 from txsink.decision import Action, End, LogFact, decide
 from txsink.entry import Abort, AnyEntry, Commit, Prepare
-from txsink.errors import CorruptError, InvalidRequestError, TxsinkError
+from txsink.errors import CorruptError, InvalidRequestError, TxsinkError, counted
 from txsink.log import SEGMENT_BYTES_MAX, Log
 from txsink.publish import Publisher
 from txsink.segment import Fact
@@ -254,13 +254,15 @@ def explain(log: Log, writer: str, epoch: int) -> Explanation:
         return _aborted(log, last)
     files = [fact for fact in facts if fact.kind == "add" and fact.version == committed.version]
     rows = sum(fact.rows or 0 for fact in files)
-    sentence = f"It was committed at version {committed.version}, {len(files)} files with {rows} rows"
+    sentence = (
+        f"It was committed at version {committed.version}, {counted(len(files), 'file')} with {counted(rows, 'row')}"
+    )
     outcome = "committed"
     if last is not committed:
         outcome = "rewound"
         sentence += f", and taken back by the rewind to epoch {last.epoch} at version {last.version}"
     elif gone := sum(fact.path not in log.live() for fact in files):
-        sentence += f"; {gone} of the files have been replaced since"
+        sentence += f"; overwrites have replaced {counted(gone, 'file')} of it since"
     for pending in state.pending_of(writer):
         if pending.mode == REWIND and pending.epoch < epoch:
             sentence += f"; a rewind to epoch {pending.epoch}, which takes it back, is pending"

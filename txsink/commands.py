@@ -8,7 +8,6 @@ Does not promise: that a plan still holds when it is carried out. What happened 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from txsink.audit import Problem
 from txsink.convert import to_delta, to_parquet
 from txsink.decision import Action
 from txsink.delta import DeltaLog
-from txsink.errors import ConflictError, CorruptError, InvalidRequestError
+from txsink.errors import ConflictError, CorruptError, InvalidRequestError, counted, did_you_mean
 from txsink.layout import StagedName
 from txsink.log import Log
 from txsink.publish import DELTA, PARQUET
@@ -83,13 +82,15 @@ def status(path: str) -> Report:
         for name, one in writers.items()
     ]
     text: list[str | Grid] = [
-        f"{table.path} at version {table.version}: " + ", ".join(f"{count} {what}" for what, count in total.items()),
+        f"{table.path} at version {table.version}: "
+        + ", ".join(counted(count, what[:-1]) for what, count in total.items()),
         Grid(["writer", "last epoch", "at version", "generation", "run", "claimed"], known),
     ]
     if pending:
         text.append(_pending_grid(pending))
     if left:
-        text.append(f"{len(left)} transactions were left by retired runs or half-done aborts: see `txsink recover`.")
+        waiting = counted(len(left), "transaction")
+        text.append(f"{waiting} of retired runs or half-done aborts: see `txsink recover`.")
     return Report(data, text, UNHEALTHY if left else OK)
 
 
@@ -138,7 +139,7 @@ def verify(path: str, *, deep: bool) -> Report:
     found = _verify(path, deep=deep)
     data = {"path": path, "deep": deep, "problems": [one._asdict() for one in found], "is_healthy": not found}
     text: list[str | Grid] = [Grid(["where", "what"], [list(one) for one in found])] if found else []
-    return Report(data, [*text, f"{len(found)} problems found."], UNHEALTHY if found else OK)
+    return Report(data, [*text, f"{counted(len(found), 'problem')} found."], UNHEALTHY if found else OK)
 
 
 def explain(path: str, writer: str, epoch: int) -> Report:
@@ -221,7 +222,7 @@ def sweep(path: str, writer: str | None, *, yes: bool) -> Report:
             swept = recovery.sweep(table.log, _sweeper(table, name), table.publisher, mine)
             deleted += sum(one.action is Action.DROP_STAGED for one in swept)
         deleted += len(recovery.temporaries(table.log))
-    text: list[str | Grid] = [f"{deleted} files deleted."] if yes else []
+    text: list[str | Grid] = [f"{counted(deleted, 'file')} deleted."] if yes else []
     note = ""
     if any(one.action is Action.RETIRE for one in asked):
         note = "A run to be retired never claimed its writer: if it is alive, in its first epoch, it is fenced."
@@ -253,7 +254,9 @@ def convert(path: str, to: str, *, yes: bool) -> Report:
     problems = open_table(path).verify()
     data = {"path": table.path, "is_dry_run": False, "plan": plan, "layout": to, "version": done.version}
     data["problems"] = [one._asdict() for one in problems]
-    text: list[str | Grid] = [f"{table.path} has the layout {to} from version {done.version} on: {done.files} files."]
+    text: list[str | Grid] = [
+        f"{table.path} has the layout {to} from version {done.version} on: {counted(done.files, 'file')}."
+    ]
     if problems:
         text.append(Grid(["where", "what"], [list(one) for one in problems]))
     return Report(data, text, UNHEALTHY if problems else OK)
@@ -344,9 +347,8 @@ def _known(table: Table, writer: str) -> str:
     names = list(table.writers())
     if writer in names:
         return writer
-    near = difflib.get_close_matches(writer, names, 1)
-    advice = f"Did you mean {near[0]!r}?" if near else "See `txsink status` for its writers"
-    raise InvalidRequestError(f"recover {writer!r}", "the table has no writer of that name", advice.rstrip("."))
+    advice = did_you_mean(writer, names, "See `txsink status` for its writers")
+    raise InvalidRequestError(f"recover {writer!r}", "the table has no writer of that name", advice)
 
 
 def _verify(path: str, *, deep: bool) -> list[Problem]:

@@ -17,6 +17,8 @@ Does not promise: that a message stays the same. Programs look at the class, `.k
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import ClassVar
 
 
@@ -34,7 +36,7 @@ class TxsinkError(Exception):
         self.context: dict[str, object] = context
 
     def __str__(self) -> str:
-        return f"{self.attempted}: {self.found}. {self.advice}."
+        return f"{self.attempted}: {_sentence(self.found)} {_sentence(self.advice)}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.attempted, self.found, self.advice, self.context))
@@ -81,6 +83,21 @@ class InternalError(TxsinkError):
     """An invariant of txsink does not hold: report it."""
 
     kind = "internal"
+
+
+def did_you_mean(name: object, known: Iterable[str], otherwise: str) -> str:
+    """Advice on a name that is not known: the nearest one that is, else what there is to say `otherwise`."""
+    near = difflib.get_close_matches(str(name), [*known], 1)
+    return f"Did you mean {near[0]!r}?" if near else otherwise
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def _rebuild(

@@ -120,7 +120,7 @@ def _from_columns(columns: Mapping[Any, Any], known: pa.Schema, what: str) -> pa
 def _array(values: Any, name: str, known: pa.Schema, what: str) -> pa.ChunkedArray[Any]:
     if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__"):
         raise InvalidRequestError(
-            what, f"column {name!r} is a {type(values).__name__}, not a list of values", _ACCEPTED, column=name
+            what, f"column {name!r} is of type {type(values).__name__}, not a list of values", _ACCEPTED, column=name
         )
     try:
         if _holds_objects(values):

@@ -7,7 +7,6 @@ Does not promise: two live runs of one writer. The newer one wins and the older 
 
 from __future__ import annotations
 
-import difflib
 import posixpath
 import random
 import re
@@ -22,7 +21,7 @@ from txsink import ground, layout, recovery, transaction
 from txsink.blank import is_blank, lay_anew
 from txsink.delta import DeltaLog
 from txsink.delta_state import require_writable
-from txsink.errors import ConflictError, InvalidRequestError
+from txsink.errors import ConflictError, InvalidRequestError, did_you_mean
 from txsink.log import Log
 from txsink.outcome import Result
 from txsink.publish import DELTA, PARQUET, Publisher, publisher_of, staging_root_of
@@ -289,10 +288,11 @@ def _options(path: str, given: dict[str, Any]) -> tuple[Options, StageOptions]:
     own, stage = (tuple(kind.__struct_fields__) for kind in (Options, StageOptions))
     for name in given:
         if name not in (*own, *stage):
-            near = difflib.get_close_matches(name, [*own, *stage, *BEGIN_OPTIONS], 1)
-            known = ", ".join(sorted([*own, *stage]))
-            hint = f"Did you mean {near[0]!r}?" if near else f"Known options: {known}"
-            raise InvalidRequestError(f"open {path}", f"unknown option {name!r}", hint.rstrip("."))
+            known = [*own, *stage]
+            advice = did_you_mean(name, [*known, *BEGIN_OPTIONS], f"Known options: {', '.join(sorted(known))}")
+            if name in BEGIN_OPTIONS:
+                advice = f"Give {name!r} to `Sink.begin`, which takes it"
+            raise InvalidRequestError(f"open {path}", f"unknown option {name!r}", advice)
     chosen = {name: value for name, value in given.items() if name in own}
     chosen["storage_options"] = StorageOptions.of(chosen.get("storage_options"))
     if hasattr(chosen.get("staging_path"), "__fspath__"):

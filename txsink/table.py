@@ -9,7 +9,6 @@ Does not promise: to see files that no commit names, nor rows in any order but t
 
 from __future__ import annotations
 
-import difflib
 import html
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
@@ -22,7 +21,7 @@ from txsink.audit import Explanation, Problem
 from txsink.delta import DeltaLog
 from txsink.delta_state import DeltaState
 from txsink.entry import Column
-from txsink.errors import CorruptError, InvalidRequestError
+from txsink.errors import CorruptError, InvalidRequestError, counted, did_you_mean
 from txsink.history import HistoryEntry, told
 from txsink.log import Log
 from txsink.publish import PARQUET, Publisher, publisher_of
@@ -277,7 +276,8 @@ class Table:
 
     def _repr_html_(self) -> str:
         files = self.files()
-        told = f"version {self.version}, {len(files)} files, {sum(file.rows for file in files):,} rows"
+        rows_there = counted(sum(file.rows for file in files), "row")
+        told = f"version {self.version}, {counted(len(files), 'file')}, {rows_there}"
         by = set(self._state.partition_columns)
         rows = "".join(
             f"<tr><td>{html.escape(field.name)}</td><td>{html.escape(str(field.type))}</td>"
@@ -344,9 +344,8 @@ class Table:
     def _field(self, known: pa.Schema, name: str) -> pa.Field:
         if name in known.names:
             return known.field(name)
-        near = difflib.get_close_matches(str(name), known.names, 1)
-        advice = f"Did you mean {near[0]!r}?" if near else f"Choose among {', '.join(known.names)}"
-        raise InvalidRequestError(f"read {self.path}", f"there is no column {name!r}", advice.rstrip("."))
+        advice = did_you_mean(name, known.names, f"Choose among {', '.join(known.names)}")
+        raise InvalidRequestError(f"read {self.path}", f"there is no column {name!r}", advice)
 
     def _waiting(self, item: Pending, state: str) -> PendingTransaction:
         prepare = self.log.prepare_entry(item.prepared)

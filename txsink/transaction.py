@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 from txsink import admission, schema
 from txsink.entry import Abort, AnyEntry, Claim, Column, Commit, Create, DataFile, Prepare, Publishing
-from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError
+from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError, counted
 from txsink.log import Log, Slot
 from txsink.publish import Publisher
 from txsink.stage import StagedFile
@@ -219,14 +219,14 @@ def _tell(log: Log, prepared: Prepare) -> None:
     known = log.state.writers[prepared.writer]
     if _log.isEnabledFor(logging.INFO):
         _log.info(
-            "committed epoch %d of %r in %s at version %s: %d files, %d rows, %d bytes, %d ms after it was prepared",
+            "committed epoch %d of %r in %s at version %s: %s, %s, %s, %d ms after it was prepared",
             prepared.epoch,
             prepared.writer,
             log.root,
             known.last_version,
-            len(prepared.files),
-            sum(file.rows for file in prepared.files),
-            sum(file.bytes for file in prepared.files),
+            counted(len(prepared.files), "file"),
+            counted(sum(file.rows for file in prepared.files), "row"),
+            counted(sum(file.bytes for file in prepared.files), "byte"),
             log.stamps.now_ms() - prepared.time_ms,
         )
 

@@ -304,7 +304,9 @@ def _require_among(what: str, name: str, value: str, choices: tuple[str, ...]) -
 def _metadata(what: str, metadata: object) -> dict[str, Any]:
     """The metadata as it will be read back; refused when that is something else than was given."""
     if not isinstance(metadata, Mapping):
-        raise InvalidRequestError(f"{what} with metadata", f"it is a {type(metadata).__name__}", "Give a dictionary")
+        raise InvalidRequestError(
+            f"{what} with metadata", f"it is of type {type(metadata).__name__}", "Give a dictionary"
+        )
     given = dict(metadata)
     try:
         encoded = msgspec.json.encode(given)

@@ -173,7 +173,7 @@ class StorageOptions(dict[str, object]):
         if isinstance(given, cls):
             return given
         if not isinstance(given, dict | None):
-            found = f"storage_options is a {type(given).__name__}"
+            found = f"storage_options is of type {type(given).__name__}"
             raise InvalidRequestError("open a store", found, "Give a dictionary")
         if not all(isinstance(name, str) for name in given or ()):
             raise InvalidRequestError("open a store", "a name in storage_options is no string", "Give names as strings")
@@ -193,7 +193,7 @@ def uri_of(path: object) -> str:
     """A path as text: a string, or anything with `__fspath__`."""
     text = path.__fspath__() if hasattr(path, "__fspath__") else path
     if not isinstance(text, str):
-        found = f"it is a {type(path).__name__}, not a string or a path"
+        found = f"it is of type {type(path).__name__}, not a string or a path"
         raise InvalidRequestError(f"open {path!r}", found, "Give a path")
     return text
 

@@ -12,7 +12,6 @@ The user is whom the client takes: the ticket of `kinit` or a keytab (`kerberos_
 
 from __future__ import annotations
 
-import difflib
 import errno
 import re
 import threading
@@ -24,7 +23,14 @@ from typing import Any, TypeAlias, TypeVar
 
 from hdfs_native import Client
 
-from txsink.errors import InternalError, InvalidRequestError, OutcomeUnknownError, TxsinkError, UnavailableError
+from txsink.errors import (
+    InternalError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    TxsinkError,
+    UnavailableError,
+    did_you_mean,
+)
 
 _T = TypeVar("_T")
 _Answer: TypeAlias = "SimpleQueue[tuple[Any, BaseException | None]]"
@@ -264,8 +270,8 @@ def _options(place: str, options: dict[str, object]) -> tuple[float, dict[str, s
     given: dict[str, str] = {}
     for name, value in options.items():
         if not isinstance(name, str) or not (name in (*_CLIENT_OPTIONS, "deadline_seconds") or "." in name):
-            near = difflib.get_close_matches(str(name), [*_CLIENT_OPTIONS, "deadline_seconds"], 1)
-            advice = f"Did you mean {near[0]!r}" if near else "Give deadline_seconds, or Hadoop settings such as dfs.x"
+            otherwise = "Give deadline_seconds, or Hadoop settings such as dfs.x"
+            advice = did_you_mean(name, [*_CLIENT_OPTIONS, "deadline_seconds"], otherwise)
             raise InvalidRequestError(f"open {place}", f"unknown storage option {name!r}", advice)
         if name == "deadline_seconds":
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _DEADLINE_SECONDS_MAX:
@@ -274,7 +280,7 @@ def _options(place: str, options: dict[str, object]) -> tuple[float, dict[str, s
                 )
             deadline = float(value)
         elif not isinstance(value, str | int | float):
-            found = f"the storage option {name} is a {type(value).__name__}"
+            found = f"the storage option {name} is of type {type(value).__name__}"
             raise InvalidRequestError(f"open {place}", found, "Give text or a number")
         else:
             text = str(value).lower() if isinstance(value, bool) else str(value)
