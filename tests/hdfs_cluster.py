@@ -39,6 +39,8 @@ from xml.sax.saxutils import escape
 
 import pytest
 
+import installs
+
 SERVERS = Path(__file__).parents[1] / ".servers"
 START_SECONDS = 300
 DOWNLOAD_SECONDS = 300
@@ -50,8 +52,8 @@ _SERVER = "org.apache.hadoop.hdfs.server"
 
 def missing() -> str | None:
     """Why no cluster can be started here; None when one can."""
-    if shutil.which("java") is None:
-        return "HDFS needs Java"
+    if reason := installs.missing("java"):
+        return f"HDFS needs Java: {reason}"
     if importlib.util.find_spec("pyspark") is None:
         return "HDFS runs from the jars of pyspark, which is not installed"
     try:

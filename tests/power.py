@@ -21,6 +21,8 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn, cast
 
+import installs
+
 # Which file systems, how they are made, and how large they must be at least.
 KINDS = {
     "ext4": (["mkfs.ext4", "-q", "-F"], 32 << 20),
@@ -140,8 +142,8 @@ def hindrance(root: Path, kind: str = "tmpfs") -> str:
     """Why no such disk can be had here; empty when it can. What was tried is undone."""
     if os.geteuid() != 0:
         return "only root mounts disks"
-    if kind in KINDS and shutil.which(KINDS[kind][0][0]) is None:
-        return f"{KINDS[kind][0][0]} is not installed"
+    if kind in KINDS and (reason := installs.missing(KINDS[kind][0][0])):
+        return reason
     trial = root / f"trial-{kind}"
     trial.mkdir()
     try:

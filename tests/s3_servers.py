@@ -39,6 +39,8 @@ import botocore.exceptions
 import botocore.session
 import pytest
 
+import installs
+
 ROOT = Path(__file__).parents[1]
 SERVERS = Path(os.environ.get("TXSINK_SERVERS", ROOT / ".servers"))
 HDFS = Path(__file__).with_name("hdfs_cluster.py")
@@ -93,12 +95,11 @@ def _bin(module: str) -> Path:
 
 
 def _go_install(module: str, tool: Path) -> None:
-    go = shutil.which("go")
-    if go is None:
-        raise NotHereError("it is built by Go, and no go is on the PATH")
+    if reason := installs.missing("go"):
+        raise NotHereError(f"it is built by Go, and {reason}")
     with tempfile.TemporaryDirectory(dir=SERVERS) as made:
         environment = {**os.environ, "GOBIN": made, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}
-        _run(tool, [go, "install", "-trimpath", "-ldflags=-s -w", module], environment)
+        _run(tool, ["go", "install", "-trimpath", "-ldflags=-s -w", module], environment)
         tool.parent.mkdir(exist_ok=True)
         next(Path(made).iterdir()).replace(tool)
 

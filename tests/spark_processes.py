@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import installs
 from ledger import is_full
 
 ROOT = Path(__file__).parents[1]
@@ -39,8 +39,8 @@ def missing(*modules: str) -> str | None:
     """Why Spark cannot run here in processes that are killed, or has not these modules; None when it can."""
     if importlib.util.find_spec("pyspark") is None:
         return "pyspark is not installed"
-    if shutil.which("java") is None:
-        return "Spark needs Java"
+    if reason := installs.missing("java"):
+        return f"Spark needs Java: {reason}"
     if not Path("/proc/self/stat").exists():
         return "executors are found in /proc, which is not there"
     for module in modules:

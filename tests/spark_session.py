@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import installs
 
 ROOT = Path(__file__).parents[1]
 WAIT_SECONDS = 300
@@ -37,7 +38,8 @@ def missing() -> str | None:
     """Why no session can be started here; None when one can."""
     if importlib.util.find_spec("pyspark") is None:
         return "pyspark is not installed"
-    return None if shutil.which("java") else "Spark needs Java"
+    reason = installs.missing("java")
+    return f"Spark needs Java: {reason}" if reason else None
 
 
 @pytest.fixture(scope="session")

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import installs
 
 pytestmark = pytest.mark.stores  # it downloads, and takes minutes
 ROOT = Path(__file__).parents[1]
@@ -28,8 +29,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What the child tells."""
     if not PYTHON.exists():
         pytest.skip("there is no .venv-bench-delta: make .venv-bench-delta/made")
-    if not shutil.which("java"):
-        pytest.skip("Spark needs Java")
+    if reason := installs.missing("java"):
+        pytest.skip(f"Spark needs Java: {reason}")
     directory = tmp_path_factory.mktemp("delta")
     paths = os.pathsep.join(str(ROOT / name) for name in (".", "formats", "tests"))
     python = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), str(PYTHON))

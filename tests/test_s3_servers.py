@@ -598,8 +598,8 @@ def test_a_server_that_is_not_built_is_a_skip_that_says_how(nothing_built: Path,
 
 @pytest.mark.parametrize("name", ["versitygw", "minio"])
 def test_without_go_the_build_says_so_and_so_does_the_skip(nothing_built: Path, name: str) -> None:
-    assert s3_servers.build(name) == "it is built by Go, and no go is on the PATH"
-    with pytest.raises(s3_servers.NotHereError, match="no go is on the PATH"):
+    assert s3_servers.build(name) == "it is built by Go, and go is not installed: apt-get install golang-go"
+    with pytest.raises(s3_servers.NotHereError, match="go is not installed"):
         s3_servers.start(name, nothing_built)
 
 

@@ -15,13 +15,14 @@ from typing import Any
 import duckdb
 import pytest
 
+import installs
 import txsink
 from seen import rows_of, staging
 from txsink.errors import ConflictError, InvalidRequestError
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
-if shutil.which("java") is None:
-    pytest.skip("Spark needs Java", allow_module_level=True)
+if reason := installs.missing("java"):
+    pytest.skip(f"Spark needs Java: {reason}", allow_module_level=True)
 
 from pyspark.sql import DataFrame, SparkSession
 

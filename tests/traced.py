@@ -12,13 +12,13 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import signal
 import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+import installs
 from forks import Child, Forks
 
 # By what a fault can do to them. What a machine does not have (`?`) is left out by strace.
@@ -101,8 +101,8 @@ def plan(calls: Counter[str]) -> list[Fault]:
 
 def hindrance(parent: Forks, output: Path) -> str:
     """Why no child can be traced here; empty when it can."""
-    if shutil.which("strace") is None:
-        return "strace is not installed"
+    if reason := installs.missing("strace"):
+        return reason
     try:
         traced(parent.start("idle", stops=True), output)
     except PermissionError as error:
