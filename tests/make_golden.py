@@ -67,6 +67,7 @@ CHAIN: list[tuple[str, Callable[..., AnyEntry], dict[str, Any]]] = [
             "removes": (),
             "columns": COLUMNS,
             "metadata": METADATA,
+            "staging": "../.events.txsink/0123456789abcdef",
         },
     ),
     ("publishing", Publishing, {**NIGHTLY, "epoch": 7, "prepared": 2}),

@@ -85,10 +85,20 @@ def stage_only(sink: Sink, epoch: int) -> None:
 
 
 def copied(place: Place, number: int) -> Place:
-    """The table and what is staged for it, somewhere else; ids go on."""
+    """The table without what is staged for it, somewhere else; ids go on."""
     there = Place(place.path.parent / f"{place.path.name}{number}")
     there.stamps = place.stamps
     shutil.copytree(place.path, there.path)
-    if staging(place.path).exists():
-        shutil.copytree(staging(place.path), staging(there.path))
+    return there
+
+
+def restored(place: Place, before: dict[str, bytes]) -> Place:
+    """The same table, with the files there were below its parent; its directories stay: a copy is another table."""
+    for path in tree(place.path.parent):
+        (place.path.parent / path).unlink()
+    for path, data in before.items():
+        (place.path.parent / path).parent.mkdir(parents=True, exist_ok=True)
+        (place.path.parent / path).write_bytes(data)
+    there = Place(place.path)
+    there.stamps = place.stamps
     return there

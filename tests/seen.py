@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from txsink import layout, log, segment
+from txsink.place import own_staging
+from txsink.store.local import LocalStore
 from txsink.table import open_table
 
 
@@ -39,8 +42,9 @@ def names(path: Path) -> list[str]:
 
 
 def staging(path: Path) -> Path:
-    """The default staging root of the table at `path`."""
-    return Path(layout.default_staging_root(str(path)))
+    """The directory that the table at `path` stages in, below its default staging root."""
+    state = open_table(str(path)).log.state
+    return Path(own_staging(LocalStore(), os.path.realpath(path), state.staging, state.birth))
 
 
 def entry_file(path: Path, version: int) -> Path:

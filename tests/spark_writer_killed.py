@@ -61,7 +61,7 @@ def wait_for_file(directory: str) -> None:
 
 def attempts(directory: str) -> list[Path]:
     """Where Spark's committer has the attempts of the job's tasks."""
-    return list(Path(directory).glob(".table.txsink/*/*/guest-*/_temporary/0/_temporary"))
+    return list(Path(directory).glob(".table.txsink/*/*/*/guest-*/_temporary/0/_temporary"))
 
 
 def kill_when_committed(directory: str, epoch: int) -> None:

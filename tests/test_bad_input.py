@@ -403,7 +403,7 @@ def test_a_strange_name_of_a_writer_is_a_name_and_stages_in_its_place(place: Pla
     with place.sink(name) as sink:
         prepared(sink, 0, {"id": [3], "day": ["c"]})
         staged = [path for path in set(tree(place.path.parent)) - set(before) if path.endswith(".parquet")]
-        assert [path.startswith(".T.txsink/") and path.count("/") == 4 for path in staged] == [True]
+        assert [path.startswith(".T.txsink/") and path.count("/") == 5 for path in staged] == [True]
         sink.commit(0)
         assert sink.last_epoch == 0
     with place.sink(name) as sink:

@@ -95,12 +95,13 @@ VARIANTS: dict[str, Variant] = {
     "new names durable before old ones go": Variant(
         [
             (
+                "store.local.LocalStore.link",
+                [("        self.settle([target for _, target in moves])\n", "")],
+            ),
+            (
                 "store.local.LocalStore.move",
-                [
-                    ("    self.settle([target for _, target in moves])\n", ""),
-                    ("    return undone", "    self.settle([target for _, target in moves])\n    return undone"),
-                ],
-            )
+                [("    return undone", "    self.settle([target for _, target in moves])\n        return undone")],
+            ),
         ],
         APPENDS,
         "I6|I8",

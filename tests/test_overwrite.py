@@ -95,7 +95,7 @@ def test_what_began_to_replace_files_is_committed_and_not_aborted(place: Place) 
     prepared(sink, 1, rows(1), mode="overwrite")
     pending = sink.log.state.pending_of("w")[0]
     sink.log.append(transaction._resolving(sink.log, sink.identity, pending, Publishing))
-    with pytest.raises(ConflictError, match="its publish has begun to take away the files it replaces"):
+    with pytest.raises(ConflictError, match="its publish has begun, and can only be finished"):
         sink.abort(1)
     sink.commit(1)
     assert rows_of(place.path) == [1]

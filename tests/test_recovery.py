@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from place import Place, begin_publish, commit, copied, kinds, prepared, rows, stage_only, staged_files
+from place import Place, begin_publish, commit, kinds, prepared, restored, rows, stage_only, staged_files, tree
 from seen import by_directory, names, rows_of, small_blocks, staging
 from txsink import recovery, transaction
 from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError
@@ -122,8 +122,9 @@ def test_six_crashes_in_a_row_converge(place: Place) -> None:
         prepared(dead, epoch, rows(epoch), mode=mode)
     dead.abort(4)
     stage_only(dead, 5)
+    before = tree(place.path.parent)
     for step in itertools.count(1):
-        there = copied(place, step)
+        there = restored(place, before)
         crashes = 0
         for number in range(6):
             store = FaultyStore(LocalStore(), [crash_before(step * (number + 1))])
@@ -196,20 +197,24 @@ def test_a_table_can_be_renamed_when_nothing_is_pending(place: Place, tmp_path: 
     assert not (tmp_path / ".T.txsink" / "w").exists() or names(tmp_path / ".T.txsink") == []
 
 
-def test_a_table_renamed_with_a_pending_transaction_says_what_is_missing_and_can_be_moved_back(
-    place: Place, tmp_path: Path
+@pytest.mark.parametrize("staging_root", [".T.txsink", ".U.txsink"])
+def test_a_table_renamed_with_a_pending_transaction_finds_what_was_staged_before_and_what_moved_along(
+    place: Place, tmp_path: Path, staging_root: str
 ) -> None:
+    """I1: the entry says where it was staged, and the name of the directory whose it is."""
     dead = place.sink()
     commit(dead, 1)
     prepared(dead, 2, rows(2))
     place.path.rename(tmp_path / "U")
+    (tmp_path / ".T.txsink").rename(tmp_path / "elsewhere")
     with pytest.raises(CorruptError, match="publish part-2-0"):
         open_writer(str(tmp_path / "U"), "w")
     assert by_directory(tmp_path / "U") == [1]
-    (tmp_path / ".T.txsink").rename(tmp_path / ".U.txsink")
+    (tmp_path / "elsewhere").rename(tmp_path / staging_root)
     with open_writer(str(tmp_path / "U"), "w") as sink:
         assert sink.recovered == Recovered([2], [], None)
     assert rows_of(tmp_path / "U") == [1, 2]
+    assert names(tmp_path / staging_root) == []
 
 
 # -- errors are not swallowed -------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ PLANTED: dict[str, Planted] = {
                 ],
             )
         ],
-        "I8",
+        "I6 I8",
     ),
     "a lost answer is taken for a success": Planted(
         [("slots.put", [("            if created:\n", "            if created is not False:\n")])],

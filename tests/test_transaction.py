@@ -276,7 +276,10 @@ def test_committing_what_another_object_of_the_run_aborted_is_told(place: Place)
     two.abort(1) if two.log.refresh() else None
     with pytest.raises(ConflictError, match="it was aborted meanwhile"):
         transaction.roll_forward(
-            one.log, one.identity, NoPublisher(one.log.store, "", ""), one.log.state.pending_of("w")[0]
+            one.log,
+            one.identity,
+            NoPublisher(one.log.store, one.log.root, f"{one.log.root}/{one.publisher.staging}"),
+            one.log.state.pending_of("w")[0],
         )
     assert rows_of(place.path) == []
 

@@ -28,6 +28,7 @@ from txsink.transaction import Run, hold
 
 OK, UNHEALTHY = 0, 3
 
+_UNPROVEN = "keep: not provably ours"
 _DRY = "Nothing was changed. Add --yes to do it."
 _CLAIMS = (
     "Doing it claims the writer: a run of it that is alive is fenced (its next commit fails), and what former runs "
@@ -212,9 +213,10 @@ def sweep(path: str, writer: str | None, *, yes: bool) -> Report:
     # Asked on behalf of no writer, a dry run tells the runs that are to be retired from those that were.
     asked = recovery.sweep(table.log, Run("", "", table.version), table.publisher, names, dry_run=True)
     verbs = {Action.KEEP: "keep", Action.RETIRE: "retire its run, then delete", Action.DROP_STAGED: "delete"}
-    plan = [{"action": verbs[one.action], **_named(one.name)} for one in asked]
+    plan = [_on_staged(table, verbs[one.action], one.name) for one in asked]
     half_made = recovery.temporaries(table.log, dry_run=True)
-    plan += [{"action": "delete", "writer": None, "path": found} for found in half_made]
+    plan += [_on_file(table, "delete", found) for found in half_made]
+    unproven = [_on_file(table, _UNPROVEN, found) for found in table.publisher.unproven()]
     deleted = 0
     if yes:
         for name in sorted({one.name.writer for one in asked if one.action is not Action.KEEP}):
@@ -226,7 +228,9 @@ def sweep(path: str, writer: str | None, *, yes: bool) -> Report:
     note = ""
     if any(one.action is Action.RETIRE for one in asked):
         note = "A run to be retired never claimed its writer: if it is alive, in its first epoch, it is fenced."
-    return _planned(table, plan, {"deleted": deleted}, text, is_done=yes, note=note)
+    if yes and unproven:
+        text.append(_grid(unproven))
+    return _planned(table, [*plan, *unproven], {"deleted": deleted}, text, is_done=yes, note=note)
 
 
 def checkpoint(path: str) -> Report:
@@ -307,12 +311,24 @@ def _left_plan(table: Table, writer: str) -> list[dict[str, Any]]:
     """What the claim's sweep deletes: staged, and named by no pending transaction."""
     is_held = recovery.names_held(table.log, table.publisher, *table.log.state.aborting)
     left = table.publisher.left(writer, ())
-    return [{"action": "delete", **_named(name)} for name in left if not is_held(name)]
+    return [_on_staged(table, "delete", name) for name in left if not is_held(name)]
 
 
-def _named(name: StagedName) -> dict[str, Any]:
+def _on_staged(table: Table, action: str, name: StagedName) -> dict[str, Any]:
     path = name.path if name.upload else f"{layout.run_directory(name.writer, name.run)}/{name.path}"
-    return {"writer": name.writer, "run": name.run, "epoch": name.epoch, "path": path}
+    known = {"writer": name.writer, "run": name.run, "epoch": name.epoch, "path": path}
+    # What a pending upload holds, a store tells for each of its parts alone.
+    where = "" if name.upload else f"{table.publisher.place(name.writer, name.run).directory}/{name.path}"
+    return {"action": action, **known, "bytes": _bytes(table, where) if where else None}
+
+
+def _on_file(table: Table, action: str, path: str) -> dict[str, Any]:
+    return {"action": action, "writer": None, "path": path, "bytes": _bytes(table, path)}
+
+
+def _bytes(table: Table, path: str) -> int:
+    found = table.log.store.tail(path, 0)
+    return 0 if found is None else found.bytes
 
 
 def _step(item: PendingTransaction, verb: str) -> dict[str, Any]:
@@ -331,11 +347,18 @@ def _planned(
     note: str = _CLAIMS,
 ) -> Report:  # fmt: skip
     data = {"path": table.path, "is_dry_run": not is_done, "plan": plan, **more}
-    if all(step["action"] == "keep" for step in plan):
-        return Report(data, ["Nothing is to be done."])
-    heads = ["action", "writer", "epoch", "files", "rows", "path"]
-    grid = Grid(heads, [[step.get(head) for head in heads] for step in plan])
-    return Report(data, text if is_done else [grid, *filter(None, [note]), _DRY])
+    doomed = [step for step in plan if step["action"].endswith("delete")]
+    data["deletes"] = {"files": len(doomed), "bytes": sum(step["bytes"] or 0 for step in doomed)}
+    if all(step["action"] in {"keep", _UNPROVEN} for step in plan):
+        kept = [step for step in plan if step["action"] == _UNPROVEN]
+        return Report(data, [*([_grid(kept)] if kept else []), "Nothing is to be done."])
+    told = f"To be deleted: {data['deletes']['files']} files, {data['deletes']['bytes']} bytes."
+    return Report(data, text if is_done else [_grid(plan), *([told] if doomed else []), *filter(None, [note]), _DRY])
+
+
+def _grid(plan: list[dict[str, Any]]) -> Grid:
+    heads = ["action", "writer", "epoch", "files", "rows", "bytes", "path"]
+    return Grid(heads, [[step.get(head) for head in heads] for step in plan])
 
 
 def _pending_grid(found: list[PendingTransaction]) -> Grid:

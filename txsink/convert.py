@@ -24,7 +24,8 @@ from txsink.entry import Convert, DataFile
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError
 from txsink.log import Log, Slot
 from txsink.parquet import footer_of
-from txsink.publish import DELTA, PARQUET, staging_root_of
+from txsink.place import own_staging
+from txsink.publish import DELTA, PARQUET
 from txsink.segment import Fact
 from txsink.state import State
 
@@ -60,7 +61,7 @@ def to_delta(log: Log, delta: DeltaLog) -> Converted:
     else:
         raise ConflictError(what, f"it was written to during each of {TRIES} attempts", "Stop its writers, then retry")
     # ORDER: converted before staged files go, else a run that stages them could still prepare them (I6).
-    _empty(log, staging_root_of(log.root, log.state.staging))
+    _drop_staged(log)
     return Converted(DELTA, len(log.live()), log.state.version)
 
 
@@ -156,6 +157,18 @@ def _put_away(log: Log) -> None:
         log.store.delete(f"{log.root}/{path}")
     # ORDER: gone durably before the entry, else a power cut shows readers of the directory files of no epoch (I1).
     log.store.settle([f"{log.root}/{path}" for path in doomed])
+
+
+def _drop_staged(log: Log) -> None:
+    """Delete what was staged to be moved: no run can prepare it any more."""
+    if not log.store.traits.moves:
+        return
+    own = own_staging(log.store, log.root, log.state.staging, log.state.birth)
+    for path in log.store.list(own):
+        if layout.parse_staged(path) is not None:
+            # DELETES: staged files; proof: own staging directory, and the convert entry: no run names them (I8).
+            log.store.delete(f"{own}/{path}")
+            log.store.prune(f"{own}/{path}".rpartition("/")[0], own)
 
 
 def _empty(log: Log, directory: str) -> None:

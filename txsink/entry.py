@@ -28,7 +28,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from txsink.errors import CorruptError, InvalidRequestError
-from txsink.layout import VERSION_MAX, is_data_path, name_problem
+from txsink.layout import VERSION_MAX, is_data_path, is_own_staging, name_problem
 
 FORMAT = 1
 ENTRY_BYTES_MAX = 64 << 20
@@ -128,7 +128,8 @@ class Prepare(WriterEntry, frozen=True, kw_only=True, tag="prepare", omit_defaul
     """The sealed content of one epoch. `claims`: this entry is the run's claim as well.
 
     `uploads`, on stores that cannot move files: one for each of `files`. `base`: where the Delta table was when it was
-    prepared, if there was one.
+    prepared, if there was one. `staging`, where files are moved: the table's own directory that its run staged below,
+    relative to the table.
     """
 
     epoch: Count
@@ -140,9 +141,13 @@ class Prepare(WriterEntry, frozen=True, kw_only=True, tag="prepare", omit_defaul
     metadata: dict[str, Any]
     uploads: tuple[Upload, ...] = ()
     base: Count | None = None
+    staging: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.staging and not is_own_staging(self.staging):
+            message = f"{self.staging!r} is no directory that a table stages in"
+            raise ValueError(message)
         if len(self.uploads) not in {0, len(self.files)}:
             message = f"it names {len(self.uploads)} uploads of {len(self.files)} files"
             raise ValueError(message)

@@ -18,17 +18,19 @@ Grammar, relative to the table root T:
     data       = { partition "/" } "part-" epoch "-" sequence "-" id ".parquet"
     partition  = column "=" value                            both escaped as Spark does
 
-and relative to the staging root S (by default the hidden sibling `<parent>/.<name>.txsink`):
+and relative to the staging root S (by default the hidden sibling `<parent>/.<name>.txsink`), which tables may share:
 
-    staged     = writer "/" run "/" ( data | guest )         writer and run escaped as one name
-    scratch    = "checkpoint-" id "/_delta_log/" any         where a checkpoint of Delta's log is made
+    own        = key "/" ( staged | scratch )                key: 16 hexadecimal digits, of one table and of no copy
+    staged     = writer "/" run "/" ( data | guest )         writer and run: a-z, 0-9, "-", "_"; others as "%" and two
+                                                             hexadecimal digits for each byte of UTF-8
+    scratch    = ".checkpoint-" id "/_delta_log/" any        where a checkpoint of Delta's log is made
     guest      = "guest-" epoch "-" id "/" any               where another program writes, until its files are adopted
 
 A store that cannot move files stages a pending upload to the final name. Its id begins with the tags of the writer
 and the run, 16 hexadecimal digits each, so that a sweep knows whose it is.
 
 Worked example: epoch 7 of the writer `nightly` (run `9f2c`) in `/data/events`, partitioned by day, is staged at
-`/data/.events.txsink/nightly/9f2c/day=2026-01-31/part-7-0-51ad.parquet` and published as
+`/data/.events.txsink/<key>/nightly/9f2c/day=2026-01-31/part-7-0-51ad.parquet` and published as
 `/data/events/day=2026-01-31/part-7-0-51ad.parquet`.
 """
 
@@ -38,6 +40,7 @@ import hashlib
 import re
 from functools import lru_cache
 from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
 
 LOG_DIRECTORY = "_txsink/log"
 STATE_DIRECTORY = "_txsink/state"
@@ -45,7 +48,7 @@ SEGMENT_DIRECTORY = "_txsink/files"
 REMOVED_DIRECTORY = "_txsink/removed"
 MARK_DIRECTORY = "_txsink/staged"
 DELTA_DIRECTORY = "_delta_log"
-SCRATCH_PREFIX = "checkpoint-"
+SCRATCH_PREFIX = ".checkpoint-"
 DELTA_POINTER_PATH = f"{DELTA_DIRECTORY}/_last_checkpoint"
 HEAD_PATH = "_txsink/head"
 
@@ -53,9 +56,15 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 NAME_BYTES_MAX = 255
 VERSION_MAX = 2**63 - 1
 _TAG_CHARS = 16
+_KEY_CHARS = 16
 
 # Spark's ExternalCatalogUtils escapes exactly these; escaping more (non-ASCII, say) makes Spark read other values.
 _ESCAPED = frozenset([*map(chr, range(1, 32)), *"\"#%'*/:=?\\{[]^", "\x7f"])
+# In names of directories that tell writers and runs apart: file systems may fold case, the forms of a character, or
+# drop a dot at the end.
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
+_OWN_NAME = re.compile(r"(?:[a-z0-9_-]|%[0-9a-f]{2})+")
+_OWN_STAGING = re.compile(rf"(?:[^/\x00]+/)*[0-9a-f]{{{_KEY_CHARS}}}")
 # [0-9] and not \d, which takes every script's digits.
 _ENTRY = re.compile(r"([0-9]{20})\.json")
 _SEGMENT = re.compile(r"([0-9]{20})-([0-9]{20})\.segment")
@@ -199,8 +208,8 @@ def parse_mark(path: str) -> tuple[str, str] | None:
     writer, _, run = path.partition("/")
     if not (writer and run) or "/" in run:
         return None
-    names = unescape(writer), unescape(run)
-    return names if path == run_directory(*names) else None
+    names = _named_by(writer), _named_by(run)
+    return (names[0], names[1]) if names[0] and names[1] else None
 
 
 def delta_commit_path(version: int) -> str:
@@ -214,14 +223,23 @@ def default_staging_root(table_root: str) -> str:
     return f"{parent}{slash}.{name}.txsink"
 
 
+def staging_key(birth: str, origin: str) -> str:
+    """The name of the directory that one table stages in; `origin`: what every road to it shares, and no copy has."""
+    return hashlib.sha256(f"{birth} {origin}".encode("utf-8", "surrogatepass")).hexdigest()[:_KEY_CHARS]
+
+
+def is_own_staging(path: str) -> bool:
+    """Whether a prepare entry may name this, relative to the table, as the directory its run staged below."""
+    return _OWN_STAGING.fullmatch(path) is not None
+
+
 def writer_directory(writer: str) -> str:
-    """Where a writer stages, relative to the staging root."""
-    # A leading dot is escaped too: names such as `..` must stay names.
-    return f"%2E{escape(writer[1:])}" if writer.startswith(".") else escape(writer)
+    """Where a writer stages, relative to the table's own staging directory: no two writers share it on any disk."""
+    return "".join(chr(one) if one in _PLAIN else f"%{one:02x}" for one in writer.encode("utf-8", "surrogatepass"))
 
 
 def run_directory(writer: str, run: str) -> str:
-    """Where one run of a writer stages, relative to the staging root."""
+    """Where one run of a writer stages, relative to the table's own staging directory."""
     return f"{writer_directory(writer)}/{writer_directory(run)}"
 
 
@@ -235,10 +253,10 @@ def parse_staged(path: str) -> StagedName | None:
     writer, _, rest = path.partition("/")
     run, _, data = rest.partition("/")
     guest = _GUEST.fullmatch(data)
-    if not (writer and run) or not (guest or is_data_path(data)):
+    names = _named_by(writer), _named_by(run)
+    if not names[0] or not names[1] or not (guest or is_data_path(data)):
         return None
-    name = StagedName(unescape(writer), unescape(run), int(guest[1]) if guest else data_epoch(data), data)
-    return name if path == f"{run_directory(name.writer, name.run)}/{data}" else None
+    return StagedName(names[0], names[1], int(guest[1]) if guest else data_epoch(data), data)
 
 
 def data_epoch(path: str) -> int:
@@ -278,6 +296,17 @@ def name_problem(text: str) -> str | None:
     if len(writer_directory(text).encode()) > NAME_BYTES_MAX:
         return f"it is longer than {NAME_BYTES_MAX} bytes once escaped"
     return None
+
+
+def _named_by(directory: str) -> str | None:
+    """The writer or run whose directory this is; None when `writer_directory` makes no such name."""
+    if not _OWN_NAME.fullmatch(directory):
+        return None
+    try:
+        name = unquote_to_bytes(directory).decode()
+    except UnicodeDecodeError:
+        return None
+    return name if writer_directory(name) == directory else None
 
 
 def _is_partition(part: str) -> bool:

@@ -1,12 +1,16 @@
-"""Where a run stages, and the mark it leaves where that is the final place of its files.
+"""Where a table stages, where a run does, and the mark it leaves where that is the final place of its files.
 
-Promises: whoever finds no mark of a run finds no file of it in the table that no entry names.
+Promises: no two tables stage in one directory, be one a copy of the other, or their staging root the same; one table
+stages in one directory, whatever link or mount leads to it. So the name of that directory proves whose the files in it
+are. Whoever finds no mark of a run finds no file of it in the table that no entry names.
 Relies on: its callers, who leave the mark before the first file, and take it away after the last orphan.
-Does not promise: that a mark leads to anything.
+Does not promise: that a mark leads to anything; that a table which was restored from a copy still has its directory:
+then what lies in the former one carries no proof, and stays.
 """
 
 from __future__ import annotations
 
+import posixpath
 from typing import NamedTuple
 
 from txsink import layout
@@ -25,6 +29,17 @@ class Place(NamedTuple):
     directory: str
     id_prefix: str = ""
     mark: str = ""
+
+
+def staging_root_of(root: str, staging: str | None) -> str:
+    """Where tables whose files are moved stage; `staging`: relative to the table, None for its hidden sibling."""
+    return layout.default_staging_root(root) if staging is None else posixpath.normpath(f"{root}/{staging}")
+
+
+def own_staging(store: Store, root: str, staging: str | None, birth: str) -> str:
+    """The directory below the staging root that is this table's alone."""
+    origin = store.origin(f"{root}/{layout.LOG_DIRECTORY}")
+    return f"{staging_root_of(root, staging)}/{layout.staging_key(birth, origin)}"
 
 
 def place_in_table(root: str, writer: str, run: str) -> Place:

@@ -24,7 +24,8 @@ from txsink.delta_state import require_writable
 from txsink.errors import ConflictError, InvalidRequestError, did_you_mean
 from txsink.log import Log
 from txsink.outcome import Result
-from txsink.publish import DELTA, PARQUET, Publisher, publisher_of, staging_root_of
+from txsink.place import staging_root_of
+from txsink.publish import DELTA, PARQUET, Publisher, publisher_of
 from txsink.slots import Stamps
 from txsink.stage import StageOptions
 from txsink.store import AnyPath, StorageOptions, Store, open_store, uri_of
@@ -137,7 +138,7 @@ def open_workplace(path: AnyPath, **options: Any) -> Workplace:
         uri=uri,
         storage_options=chosen.storage_options,
         layout=state.layout,
-        staging=state.staging,
+        staging=publisher.staging,
         partition_columns=state.partition_columns,
         columns=publisher.columns(state),
         merge_schema=chosen.merge_schema,

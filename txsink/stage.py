@@ -34,6 +34,7 @@ from txsink.conform import conform, require_typed
 from txsink.entry import Column, DataFile, Upload
 from txsink.errors import CorruptError, InvalidRequestError
 from txsink.parquet import Identity, ParquetOutput, StageOptions, identity, verify
+from txsink.process import OwnProcess
 from txsink.rows import Rows, tables_of
 from txsink.staged import StagedFile
 from txsink.store import Output, Store, Uploads
@@ -94,6 +95,7 @@ class EpochStager:
         self._merge_schema = merge_schema
         self._options = options
         self._new_id = new_id
+        self._process = OwnProcess()
         self.closed = ""  # why nothing more can be written
         self._rows = 0
         self._given: pa.Schema | None = None  # of the last data that came in
@@ -155,6 +157,8 @@ class EpochStager:
         """Delete everything this stager made; never raises."""
         self.closed = "it was discarded"
         self._waiting = Buffer()
+        if not self._process.is_this:
+            return  # what the parent of this process has staged
         for file in self._open.values():
             file.abandon()
         for output in self._outputs:
@@ -196,7 +200,7 @@ class EpochStager:
     def _undo(self, call: _Call, error: BaseException) -> None:
         if self.closed == _HALF_WAY:
             self.closed = f"{_HALF_WAY} ({error})"
-        if self.closed:
+        if self.closed or not self._process.is_this:
             return
         self._given = None
         self._rows = call.rows

@@ -142,6 +142,7 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
             metadata=content.metadata,
             uploads=uploads,
             base=admitted.base,
+            staging=publisher.staging if files else "",
         )
 
     log.append(make)
@@ -190,7 +191,7 @@ def roll_forward(log: Log, run: Run, publisher: Publisher, pending: Pending) -> 
     """
     prepared = log.prepare_entry(pending.prepared)
     try:
-        if prepared.removes and publisher.is_stepwise:
+        if publisher.goes_only_on(prepared):
             # ORDER: `publishing` entry before the first removal, else the epoch could still be aborted while a
             # stalled run takes away the files it replaces (I8).
             log.append(_resolving(log, run, pending, Publishing))
@@ -320,7 +321,7 @@ def _resolving(
         if kind is Abort and found[0].is_publishing:
             raise ConflictError(
                 f"abort epoch {pending.epoch} of {run.writer!r}",
-                "its publish has begun to take away the files it replaces",
+                "its publish has begun, and can only be finished",
                 "Commit it; to undo it, write the former content again",
             )
         return kind(

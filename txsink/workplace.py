@@ -7,6 +7,7 @@ Does not promise: to know of columns that came later than it was made; `prepare`
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable
 
 import msgspec
@@ -25,7 +26,7 @@ class Workplace(msgspec.Struct, frozen=True, kw_only=True):
     uri: str
     storage_options: StorageOptions
     layout: str
-    staging: str | None
+    staging: str
     partition_columns: tuple[str, ...]
     columns: tuple[Column, ...]
     merge_schema: bool
@@ -40,7 +41,7 @@ class Workplace(msgspec.Struct, frozen=True, kw_only=True):
         place = (
             place_in_table(root, writer, run)
             if is_in_place
-            else open_publisher(store, root, self.staging).place(writer, run)
+            else open_publisher(store, root, posixpath.normpath(f"{root}/{self.staging}")).place(writer, run)
         )
         return Stager(
             uri=self.uri,

@@ -202,8 +202,10 @@ class Sink:
         """Drop transactions that are not prepared. Prepared ones stay, for the next run to finish.
 
         A call of another thread is over first; one that this very thread is in, as when a signal handler closes the
-        writer, goes on to its end.
+        writer, goes on to its end. In a forked child it does nothing: all of it is the parent's.
         """
+        if not self.calls.process.is_this:
+            return
         with self.calls.between() as is_idle:
             self._is_closed = True
             left = list(self._open)

@@ -9,7 +9,6 @@ Does not promise: to know whether it may. The caller holds the log entries that 
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
@@ -20,7 +19,7 @@ from txsink.entry import Column, DataFile, Prepare
 from txsink.errors import CorruptError
 from txsink.layout import StagedName
 from txsink.log import Log
-from txsink.place import Place
+from txsink.place import Place, own_staging
 from txsink.stage import StagedFile, identity
 from txsink.state import State
 from txsink.store import Store, Uploads
@@ -53,13 +52,13 @@ class Published(NamedTuple):
 class Publisher(Protocol):
     """One publish strategy.
 
-    `is_stepwise`: files go and come one by one, so that a removal that has begun can only go on. `is_in_place`: files
-    are staged under their final names.
+    `is_in_place`: files are staged under their final names. `staging`: where they are moved, the table's own staging
+    directory, relative to the table.
     """
 
     layout: str
-    is_stepwise: bool
     is_in_place: bool
+    staging: str
 
     def columns(self, state: State) -> tuple[Column, ...]:
         """The columns that new data has to fit."""
@@ -85,6 +84,9 @@ class Publisher(Protocol):
     def ends(self, prepare: Prepare, file: DataFile) -> tuple[End, End]:
         """What lies in staging and what under its name in the table."""
 
+    def goes_only_on(self, prepare: Prepare) -> bool:
+        """Whether a publish that has begun can only go on; CorruptError, ConflictError when it could not end."""
+
     def publish(self, prepare: Prepare) -> Published:
         """Make every file of the transaction visible and durable."""
 
@@ -99,6 +101,9 @@ class Publisher(Protocol):
 
     def left(self, writer: str | None, known: Iterable[str]) -> list[StagedName]:
         """What lies staged, by one writer or by all; by those `known` where a staged file does not tell its writer."""
+
+    def unproven(self) -> list[str]:
+        """What lies where this table stages, and carries no proof that it is this table's: full paths."""
 
     def drop(self, names: Iterable[StagedName]) -> None:
         """Delete staged files, which nobody can name any more."""
@@ -120,8 +125,8 @@ class LogDecides:
     """What strategies have in common whose tables only our log decides on."""
 
     layout = PARQUET
-    is_stepwise = True
     is_in_place = False
+    staging = ""
 
     def columns(self, state: State) -> tuple[Column, ...]:
         """Those in the log."""
@@ -138,6 +143,14 @@ class LogDecides:
     def admit(self, *_: object) -> Admission:
         """Anything: `prepare` itself looks at what the log says."""
         return Admission()
+
+    def goes_only_on(self, prepare: Prepare) -> bool:
+        """Files go and come one by one, so a removal that has begun can only go on."""
+        return bool(prepare.removes)
+
+    def unproven(self) -> list[str]:
+        """Nothing: what is staged bears the tags of writer and run, below the table's own name."""
+        return []
 
     def forbid(self, prepare: Prepare) -> bool:  # noqa: ARG002
         """Nothing: the abort entry itself forbids it."""
@@ -156,23 +169,20 @@ def publisher_of(log: Log, delta: DeltaLog | None) -> Publisher:
         from txsink.publish.delta import DeltaPublisher  # noqa: PLC0415 -- it imports this module
 
         return DeltaPublisher(log, delta)
-    return open_publisher(log.store, log.root, log.state.staging)
+    state = log.state
+    own = own_staging(log.store, log.root, state.staging, state.birth) if log.store.traits.moves else ""
+    return open_publisher(log.store, log.root, own)
 
 
-def open_publisher(store: Store, root: str, staging: str | None) -> Publisher:
-    """The strategy of a parquet-layout table on this store. `staging`: relative to the table; None: beside it."""
+def open_publisher(store: Store, root: str, staging: str) -> Publisher:
+    """The strategy of a parquet-layout table on this store. `staging`: the table's own directory, where files move."""
     if store.traits.moves:
         from txsink.publish.rename import RenamePublisher  # noqa: PLC0415 -- it imports this module
 
-        return RenamePublisher(store, root, staging_root_of(root, staging))
+        return RenamePublisher(store, root, staging)
     from txsink.publish.multipart import MultipartPublisher  # noqa: PLC0415 -- the same
 
     return MultipartPublisher(cast("Uploads", store), root)
-
-
-def staging_root_of(root: str, staging: str | None) -> str:
-    """Where the transactions of a table whose files are moved are staged."""
-    return layout.default_staging_root(root) if staging is None else posixpath.normpath(f"{root}/{staging}")
 
 
 def names_of(prepare: Prepare) -> list[StagedName]:

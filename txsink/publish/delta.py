@@ -57,8 +57,8 @@ class DeltaPublisher:
     """Staged files lie under their final names; their ids begin with the tags of writer and run."""
 
     layout = DELTA
-    is_stepwise = False
     is_in_place = True
+    staging = ""
 
     def __init__(self, log: Log, delta: DeltaLog) -> None:
         self.log = log
@@ -144,6 +144,10 @@ class DeltaPublisher:
         # A mark goes after the files it leads to, and never while its run may stage.
         return [*files, *(StagedName(*run, layout.VERSION_MAX, layout.mark_path(*run)) for run in runs)]
 
+    def unproven(self) -> list[str]:
+        """Nothing: what is staged bears the tags of writer and run, and a mark tells of them."""
+        return []
+
     def drop(self, names: Iterable[StagedName]) -> None:
         """Delete the files, and the marks of runs that have none left."""
         given = list(names)
@@ -172,6 +176,10 @@ class DeltaPublisher:
         leave_mark(self.store, self.place(writer, run).mark, self.log.stamps.new_id())
 
     # -- publish and abort ----------------------------------------------------------------------------
+
+    def goes_only_on(self, prepare: Prepare) -> bool:  # noqa: ARG002
+        """Never: one commit publishes it."""
+        return False
 
     def publish(self, prepare: Prepare) -> Published:
         """Make the Delta commit, unless it is made, or can never be."""

@@ -46,6 +46,7 @@ class Traits(NamedTuple):
     """What a store is like, as far as those above it have to know."""
 
     moves: bool = True  # a staged file has a name that `move` changes; if not, it is a pending upload (`Uploads`)
+    links: bool = False  # a file can have two names (`Links`)
     keeps_names: bool = False  # what has expired is overwritten and not deleted: no name is ever used twice
     hints_always: bool = False  # reads cost so much that the hint follows every commit
 
@@ -129,6 +130,9 @@ class Store(Protocol):
         Returns the moves that were not made: the source was missing, or the name is another file's.
         """
 
+    def origin(self, path: str) -> str:
+        """What every road to the directory at `path` shares and no copy of it has, as long as both are there."""
+
     def delete(self, path: str) -> bool:
         """Delete one file: True; False when there is none. Not durable: a power cut may bring it back."""
 
@@ -137,6 +141,13 @@ class Store(Protocol):
 
     def same_place(self, path: str, other: str) -> bool:
         """Whether files can be moved between the two directories without copying."""
+
+
+class Links(Store, Protocol):
+    """A store where a file can have two names (`Traits.links`)."""
+
+    def link(self, moves: Moves) -> Moves:
+        """Like `move`, but the files keep their old names too."""
 
 
 class Uploads(Store, Protocol):

@@ -175,6 +175,9 @@ class HdfsStore:
     def move(self, moves: Moves) -> Moves:
         return [move for move in moves if not self._move(*move)]
 
+    def origin(self, path: str) -> str:
+        return path  # without the authority: a file system has one name space
+
     def delete(self, path: str) -> bool:
         def once() -> bool:
             return self._calls.do(f"delete {path}", lambda client: client.delete(path, recursive=False), changes=True)

@@ -36,7 +36,7 @@ _FILE_URI = re.compile("file:(?:///|//localhost/|/(?!/))")
 class LocalStore:
     """The verbs of `Store` on a POSIX file system."""
 
-    traits = Traits()
+    traits = Traits(links=True)
 
     def __init__(self, system: ModuleType | None = None) -> None:
         self._os = system_of() if system is None else system
@@ -151,18 +151,28 @@ class LocalStore:
                     raise
 
     def move(self, moves: Moves) -> Moves:
+        # ORDER: new names durable before old ones go, else a power cut loses the file under both (I3).
+        undone = self.link(moves)
+        for source, target in moves:
+            if (source, target) not in undone:
+                # DELETES: the old name of a file; proof: its new name, durable and of the same inode (I8).
+                self.delete(source)
+        return undone
+
+    def link(self, moves: Moves) -> Moves:
         undone: Moves = []
         for source, target in moves:
             with mapped(f"move {source} to {target}"):
                 if not self._link(source, target):
                     undone.append((source, target))
         # A name found taken is settled too: who made it may have died before that.
-        # ORDER: new names durable before old ones go, else a power cut loses the file under both (I3).
         self.settle([target for _, target in moves])
-        for source, target in moves:
-            if (source, target) not in undone:
-                self.delete(source)
         return undone
+
+    def origin(self, path: str) -> str:
+        # Of no two directories of a file system that are both there, and the same by every link and mount.
+        with mapped(f"look at {path}"):
+            return str(self._os.stat(path).st_ino)
 
     def delete(self, path: str) -> bool:
         with mapped(f"delete {path}"):

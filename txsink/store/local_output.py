@@ -1,6 +1,7 @@
 """A staged file on the local disk.
 
-Promises: nothing is durable before `seal` returns; once a write or a sync has failed, it stays failed.
+Promises: nothing is durable before `seal` returns; once a write or a sync has failed, it stays failed; a process that
+was forked while the file was open deletes nothing of it.
 Relies on: `system`, which is `os` unless a test simulates a disk.
 Does not promise: a durable name. `Store.settle` makes names durable.
 """
@@ -12,6 +13,7 @@ from contextlib import suppress
 from types import ModuleType
 
 from txsink.errors import TxsinkError
+from txsink.process import OwnProcess
 from txsink.store.local_errors import mapped
 
 _BUFFER_BYTES = 1 << 20
@@ -26,6 +28,7 @@ class LocalOutput:
         self._handle = handle
         self._buffer = bytearray()
         self._failure: TxsinkError | None = None
+        self._process = OwnProcess()
         self.closed = False
 
     def write(self, data: bytes, /) -> int:
@@ -52,8 +55,10 @@ class LocalOutput:
             self.closed = True
             with suppress(OSError):
                 self._os.close(self._handle)
-        with suppress(OSError):
-            self._os.unlink(self._path)
+        if self._process.is_this:
+            with suppress(OSError):
+                # DELETES: a file that is being staged; proof: this process made it, under a name nobody else has (I8).
+                self._os.unlink(self._path)
 
     def _empty(self) -> None:
         self._do("write", lambda: write_all(self._os, self._handle, self._buffer))
@@ -63,6 +68,7 @@ class LocalOutput:
         # A sync that succeeds after one that failed proves nothing; nobody knows how much a failed write wrote.
         if self._failure:
             raise self._failure
+        self._process.require_this(f"{verb} {self._path}")
         try:
             with mapped(f"{verb} {self._path}"):
                 act()

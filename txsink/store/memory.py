@@ -26,7 +26,7 @@ _LOCK = threading.Lock()  # the files are those of the process, so is what guard
 class MemoryStore:
     """The verbs of `Store` on the files of fsspec's `memory://`."""
 
-    traits = Traits()
+    traits = Traits(links=True)
 
     def __init__(self) -> None:
         # An instance of our own, on the shared files: a user's open fsspec transaction would hold our writes back.
@@ -100,6 +100,19 @@ class MemoryStore:
                     self._files[target] = self._files[source]
                     del self._files[source]
         return undone
+
+    def link(self, moves: Moves) -> Moves:
+        undone: Moves = []
+        for source, target in moves:
+            with _LOCK:
+                if source not in self._files or target in self._files:
+                    undone.append((source, target))
+                else:
+                    self._put(target, bytes(self._files[source].getbuffer()))
+        return undone
+
+    def origin(self, path: str) -> str:
+        return path  # one process, one name space: there is no other road
 
     def delete(self, path: str) -> bool:
         with _LOCK:

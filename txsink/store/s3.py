@@ -136,6 +136,9 @@ class S3Store:
     def move(self, moves: Moves) -> Moves:  # noqa: ARG002
         raise InternalError("move files on S3", "S3 cannot", "Report it: traits.moves says so")
 
+    def origin(self, path: str) -> str:
+        return path
+
     def delete(self, path: str) -> bool:
         # DELETE answers the same whether or not there was something.
         if isinstance(self._ask("delete", path, "head_object", _NO_HEAD), Failure):

@@ -10,6 +10,7 @@ Does not promise: to find a second thing that is wrong.
 from __future__ import annotations
 
 import hashlib
+import posixpath
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -168,7 +169,8 @@ def _check_files(book: Book, files: Files, truth: Truth) -> None:
             _check_file(files, file, "I8 replaced file")
     for waiting in book.waiting.values():
         prepare = waiting.prepare
-        directory = f"{STAGING}/{layout.run_directory(prepare.writer, prepare.run)}"
+        home = posixpath.normpath(f"{ROOT}/{prepare.staging}") if prepare.staging else STAGING
+        directory = f"{home}/{layout.run_directory(prepare.writer, prepare.run)}"
         for at, file in enumerate(prepare.files):
             staged = f"{STAGING}/{prepare.uploads[at].id}" if prepare.uploads else directory
             found = [files.get(f"{staged}/{file.path}"), files.get(f"{ROOT}/{file.path}")]

@@ -27,13 +27,13 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from txsink.entry import Upload
 from txsink.errors import OutcomeUnknownError, TxsinkError, UnavailableError
-from txsink.store import Moves, Output, Paths, Pending, Store, Tail, Traits, Uploads
+from txsink.store import Links, Moves, Output, Paths, Pending, Store, Tail, Traits, Uploads
 from txsink.testing.simdisk import Crash
 
 _T = TypeVar("_T")
-READS = frozenset({"resolve", "read", "tail", "list", "same_place", "uploads", "parts"})
+READS = frozenset({"resolve", "read", "tail", "list", "origin", "same_place", "uploads", "parts"})
 REPEATABLE = frozenset({"put_if_absent", "put_hint", "replace", "move", "delete", "complete", "cancel", "settle"})
-TEARABLE = frozenset({"seal", "put_hint", "move"})
+TEARABLE = frozenset({"seal", "put_hint", "move", "link"})
 
 
 class Fault(NamedTuple):
@@ -200,13 +200,9 @@ class FaultyStore:
         return self.call("put_if_absent", path, lambda: self._store.put_if_absent(path, data, token))
 
     def put_hint(self, path: str, data: bytes, token: str) -> None:
+        put = self._store.put_hint
         half = data[: len(data) // 2]
-        self.call(
-            "put_hint",
-            path,
-            lambda: self._store.put_hint(path, data, token),
-            lambda: self._store.put_hint(path, half, token),
-        )
+        self.call("put_hint", path, lambda: put(path, data, token), lambda: put(path, half, token))
 
     def replace(self, path: str, data: bytes, token: str) -> None:
         self.call("replace", path, lambda: self._store.replace(path, data, token))
@@ -227,6 +223,13 @@ class FaultyStore:
         targets = " ".join(target for _, target in moves)
         half = moves[: len(moves) // 2]
         return self.call("move", targets, lambda: self._store.move(moves), lambda: self._store.move(half))
+
+    def link(self, moves: Moves) -> Moves:
+        links, half = cast("Links", self._store), moves[: len(moves) // 2]
+        return self.call("link", moves[0][1], lambda: links.link(moves), lambda: links.link(half))
+
+    def origin(self, path: str) -> str:
+        return self.call("origin", path, lambda: self._store.origin(path))
 
     def delete(self, path: str) -> bool:
         return self.call("delete", path, lambda: self._store.delete(path))

@@ -50,7 +50,7 @@ class Names:
 class NameStore:
     """The file system as one process has it."""
 
-    traits = Traits()
+    traits = Traits(links=True)
 
     def __init__(self, names: Names) -> None:
         self.names = names
@@ -109,6 +109,18 @@ class NameStore:
             else:
                 undone.append((source, target))
         return undone
+
+    def link(self, moves: Moves) -> Moves:
+        undone: Moves = []
+        for source, target in moves:
+            if source in self._held and target not in self._held:
+                self._put(target, self._held[source])
+            else:
+                undone.append((source, target))
+        return undone
+
+    def origin(self, path: str) -> str:
+        return path
 
     def delete(self, path: str) -> bool:
         self.names.change()

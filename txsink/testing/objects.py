@@ -110,6 +110,9 @@ class ObjectStore:
     def move(self, moves: Moves) -> Moves:
         raise InternalError("move", "an object has one name", "Report it")
 
+    def origin(self, path: str) -> str:
+        return path
+
     def delete(self, path: str) -> bool:
         self.bucket.change()
         return self.bucket.objects.pop(path, None) is not None
