@@ -30,6 +30,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+import caller
 import power
 import test_faults_hdfs
 import test_faults_s3
@@ -77,12 +78,14 @@ KILLS_OF_SPARK = "test_spark_kills.py"
 TEN_TIMES = "test_a_driver_killed_ten_times_writes_every_row_once"
 TWENTY_TIMES = "test_executors_killed_twenty_times_write_every_row_once"
 MODELS = "memory, bucket model"
+CALLER = caller.KINDS
 
 PARTS: tuple[Part, ...] = (
     Part("swarm", ("tests/swarm_run.py",), on("memory", *CALLS, *DRAWN), share=3),
     part("enumeration", "test_enumeration.py", covers=on(f"{MODELS}, Delta", *CALLS), share=3),
     part("schedules", "test_schedules.py", covers=on(MODELS, "chosen schedule")),
     part("power cuts", "test_crash_power.py", covers=on("disk model, Delta", DISK_CALL)),
+    part("caller", "test_caller_search.py", covers=on(f"disk model, {MODELS}", *CALLER)),
     part("kills", "test_kill.py", covers=on("local disk", "kill before a store call")),
     Part("real disks", ("tests/real_faults.py",), on("local disk", *SYSTEM_CALLS, *POWER, "full disk"), share=3),
     part("requests", "test_faults_s3.py", covers=on("S3", *REQUESTS)),
@@ -99,6 +102,7 @@ WHY = {
     **dict.fromkeys(CALLS, "the same engine makes the same calls there; rows further down hit the real store"),
     **dict.fromkeys(DRAWN, "drawn by the swarm, which plays in memory"),
     "chosen schedule": "the engine's code is the same, and its calls are those of the models",
+    **dict.fromkeys(CALLER, "what the caller is told does not depend on the store; each store has errors of its own"),
     DISK_CALL: "no power cut takes what was told: memory has none, buckets and NameNodes answer when it is durable; "
     "a local disk loses it for real, further down",
     "kill before a store call": "a crash on the models; on S3 and HDFS requests are broken, and nodes killed",

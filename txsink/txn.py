@@ -92,8 +92,9 @@ class Transaction:
         self._written: list[StagedFile] = []  # by `write`, once sealed
         self._columns: tuple[Column, ...] = ()
         self._stager: EpochStager | None = None
-        self._is_asked = False  # to commit
+        self._is_sealed = False  # and asked to commit
         self.epoch = epoch
+        self.is_asked = False  # to commit, whether that came to an end or not
 
     @property
     def outcome(self) -> str:
@@ -188,12 +189,13 @@ class Transaction:
 
         What failed or was broken off is finished by calling it again.
         """
+        self.is_asked = True
         with self._calling("commit"), self._speaking("commit"):
             if self.outcome not in ENDS:
                 self._sink.require_open(self._what("commit"))
             self._prepare()
             if self.outcome in {PREPARED, UNKNOWN}:
-                self._is_asked = True
+                self._is_sealed = True
                 self._sink.publish(self.epoch)
         return self.result()
 
@@ -231,7 +233,7 @@ class Transaction:
         if error is None:
             if self.outcome != ABORTED:
                 self.commit()
-        elif not self._is_asked:  # a commit that failed is finished by recovery, or by trying again
+        elif not self._is_sealed:  # a commit that failed is finished by recovery, or by trying again
             with suppress(TxsinkError):  # the error that is under way says more
                 self.abort()
 

@@ -23,7 +23,7 @@ from txsink.calls import Calls
 from txsink.errors import ConflictError, InvalidRequestError, TxsinkError, UnavailableError
 from txsink.layout import VERSION_MAX
 from txsink.log import Log
-from txsink.outcome import OPEN, PREPARED
+from txsink.outcome import OPEN, PREPARED, UNKNOWN
 from txsink.place import leave_mark
 from txsink.publish import Publisher
 from txsink.recovery import Recovered, Swept
@@ -109,9 +109,8 @@ class Sink:
             mode = OVERWRITE_PARTITIONS
         with self.calls.whole(what):
             self.require_open(what)
-            asked = [one.epoch for one in self._pending if one.prepared in self._asked]
-            if asked:  # it failed, or was broken off
-                self.publish(max(asked))
+            if unfinished := self._unfinished():
+                self.publish(max(unfinished))
             txn = Transaction(self, epoch, mode, kept, expected, is_committed=self._is_committed(what, epoch))
             if txn.outcome == OPEN:
                 self._open.append(txn)
@@ -223,7 +222,7 @@ class Sink:
     def forget(self, txn: Transaction) -> None:
         """Drop a transaction that is prepared or resolved: `close` has nothing to do for it."""
         self._leaves_files = self._leaves_files or txn.outcome != PREPARED
-        if txn in self._open:
+        if txn in self._open and txn.outcome != UNKNOWN:
             self._open.remove(txn)
 
     def is_shared(self, txn: Transaction) -> bool:
@@ -258,6 +257,13 @@ class Sink:
     @property
     def _pending(self) -> tuple[Pending, ...]:
         return self.log.state.pending_of(self.identity.writer)
+
+    def _unfinished(self) -> set[int]:
+        """The epochs that are prepared and whose commit was asked for: it failed, or was broken off."""
+        if self.log.doubts:
+            self.log.refresh()
+        asked = {one.epoch for one in self._pending if one.prepared in self._asked}
+        return asked | {txn.epoch for txn in self._open if txn.is_asked and txn.outcome == PREPARED}
 
     def _claim(self) -> None:
         """A run that was to claim with its first prepare entry claims now: it resolves what others have prepared."""
