@@ -22,9 +22,11 @@ from txsink.conform import conform
 from txsink.entry import Column
 from txsink.errors import CorruptError, InvalidRequestError
 from txsink.log import Log
+from txsink.parquet import footer_of
 from txsink.segment import Fact
 from txsink.stage import verify
 from txsink.state import State, fold
+from txsink.store import Store
 
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TIME_MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999: datetime knows none after it
@@ -99,10 +101,8 @@ class Places:
     def problem(self, fact: Fact, *, deep: bool = False) -> str | None:
         """What is wrong with the file; None when it is as recorded. `deep`: its pages and rows as well."""
         found = None
-        if not fact.digest:  # another program's file, of which only the size was recorded
-            tail = self._log.store.tail(f"{self._log.root}/{fact.path}", 0)
-            is_there = tail is not None and tail.bytes == fact.bytes
-            return None if is_there else "is missing or has another size than recorded"
+        if not fact.digest:
+            return _problem_of_others(self._log.store, f"{self._log.root}/{fact.path}", fact)
         for path in self._paths(fact):
             found = verify(self._log.store, path, fact.file(), deep=deep)
             if found is None or not found.endswith("missing"):
@@ -182,6 +182,18 @@ def damaged(fact: Fact, found: str) -> CorruptError:
         writer=fact.writer,
         version=fact.version,
     )
+
+
+def _problem_of_others(store: Store, path: str, fact: Fact) -> str | None:
+    """What is wrong with another program's file, of which Delta's log has the size and perhaps the number of rows."""
+    found = footer_of(store, path)
+    if found is None or found.identity.bytes != fact.bytes:
+        return "is missing or has another size than recorded"
+    try:
+        rows = pq.read_metadata(pa.BufferReader(found.region)).num_rows
+    except (pa.ArrowException, OSError, ValueError):
+        return "is no Parquet file"
+    return None if fact.rows in {None, rows} else f"holds {rows} rows, recorded {fact.rows}"
 
 
 def _by_name(table: pa.Table) -> dict[str, pa.ChunkedArray]:

@@ -21,7 +21,7 @@ from txsink.audit import Explanation, Problem
 from txsink.delta import DeltaLog
 from txsink.delta_state import DeltaState
 from txsink.entry import Column
-from txsink.errors import CorruptError, InvalidRequestError, counted, did_you_mean
+from txsink.errors import CorruptError, InvalidRequestError, TxsinkError, counted, did_you_mean
 from txsink.history import HistoryEntry, told
 from txsink.log import Log
 from txsink.publish import PARQUET, Publisher, publisher_of
@@ -261,8 +261,28 @@ class Table:
         return self._retrying(read)
 
     def verify(self, *, deep: bool = False) -> list[Problem]:
-        """All that is not as the log says; `deep` reads every page and counts rows."""
-        return audit.verify(self.log, self.publisher, deep=deep, files=self._files_now if self.delta else None)
+        """All that is not as the log says; `deep` reads every row of the newest version as well, as `to_arrow` does."""
+        found = audit.verify(self.log, self.publisher, deep=deep, files=self._files_now if self.delta else None)
+        for _ in range(_TRIES if deep and not found else 0):
+            newest = Table(self.log, self.delta)
+            found = newest._unread()
+            if not found or self.log.refresh().version == newest.version:
+                break
+        return found
+
+    def _unread(self) -> list[Problem]:
+        """What cannot be read, though each file is as recorded."""
+        try:
+            facts, partitions, known = self._held(None)
+        except TxsinkError as error:
+            return [Problem(".", f"it cannot be read: {error.found}")]
+        found = []
+        for fact, values in zip(facts, partitions, strict=True):
+            try:
+                snapshot.rows_in(self._places.read(fact), fact, known, values)
+            except TxsinkError as error:
+                found.append(Problem(fact.path or "", f"it cannot be read: {error.found}"))
+        return found
 
     def _files_now(self) -> list[Fact]:
         return self.refresh()._held(None)[0]  # noqa: SLF001 -- it is this table
