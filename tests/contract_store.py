@@ -159,6 +159,19 @@ class StoreContract:
 
     # -- replace and put_hint ---------------------------------------------------------------------------
 
+    def test_present_tells_which_of_the_names_are_there_and_none_that_is_not(self, store: Store, root: str) -> None:
+        names = [f"{root}/T/{number:03d}.json" for number in range(10)]
+        assert store.present(names) == []
+        for at in (0, 3, 9):
+            store.put_if_absent(names[at], b"x", "ff")
+        store.put_if_absent(f"{root}/T/.ff.tmp", b"x", "ff")
+        store.put_if_absent(f"{root}/U/005.json", b"x", "ff")
+        for first in range(10):
+            found = store.present(names[first : first + 3])
+            there = [names[at] for at in (0, 3, 9) if at >= first]
+            # Of what comes after them a store may tell, and then tells all.
+            assert found in (there, [name for name in there if name in names[first : first + 3]])
+
     @pytest.mark.parametrize("verb", ["replace", "put_hint"])
     def test_a_replaced_object_is_the_new_one_whole(self, store: Store, other: Store, root: str, verb: str) -> None:
         for number, data in enumerate((b"one", b"longer than before", b"", b"last")):

@@ -29,6 +29,24 @@ class Control(NamedTuple):
 
 # By the beginning of the `# ORDER:` comment that is broken.
 CONTROLS: dict[str, Control] = {
+    "newest entry known looked at before ours gets its name": Control(
+        "log.Log.append",
+        'if not self._is_as_read(slot["time_ms"]):',
+        "if False:",
+        "test_log_gaps.py::test_a_writer_of_a_table_that_was_restored_plants_nothing_and_says_so",
+    ),
+    "names beyond seen before the slot is read again": Control(
+        "log.Log._require_whole",
+        "if self.refresh().version == before:",
+        "if True:",
+        "test_log_gaps.py::test_entries_that_land_while_the_end_is_looked_at_are_no_gap",
+    ),
+    "an entry seen missing before what tells of it is listed again": Control(
+        "gaps.newest_known",
+        "if _last_told(slots, directory) == told:",
+        "if True:",
+        "test_log_gaps.py::test_a_summary_that_expires_while_it_is_looked_for_tells_of_no_loss",
+    ),
     "the commit we build on looked at again before ours gets its name": Control(
         "delta.DeltaLog.commit",
         "if base >= 0 and self._end(base) != self._newest:",

@@ -10,6 +10,8 @@ from txsink.state import State
 from txsink.store import Store
 from txsink.store.local import LocalStore
 
+LOOKS = 2  # before a put: at the newest entry known, and at the slots after it
+
 
 def opened(place: Place, store: Store | None = None) -> Log:
     """A log as a new process reads it; created when it is not there."""

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txsink.log import HINT_EVERY
+from txsink.log import HINT_EVERY, LOOK_AGE_MS
 from txsink.segment import BLOCK
 from txsink.sink import open_sink
 from txsink.slots import Stamps
@@ -27,6 +27,8 @@ from txsink.testing.faults import FaultyStore
 from txsink.testing.objects import Objects, ObjectStore
 from txsink.writer import Sink
 
+# A look at the newest entry known and at the slots after it, the entry, a look at its neighbour.
+APPEND = [("tail", "log"), ("present", "log"), ("put_if_absent", "log"), ("tail", "log")]
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 
 
@@ -60,11 +62,15 @@ class Bench:
         self.system = CountingSystem()
         self.store = FaultyStore(LocalStore(self.system))
         self._ids = map("{:032x}".format, count(1))
-        clock = count(1_700_000_000_000)
-        self._stamps = Stamps(now_ms=lambda: next(clock), new_id=lambda: next(self._ids), pause=lambda _: None)
+        self._clock = count(1_700_000_000_000)
+        self._stamps = Stamps(now_ms=lambda: next(self._clock), new_id=lambda: next(self._ids), pause=lambda _: None)
 
     def open(self, **options: Any) -> Sink:
         return open_sink(self.store, self._stamps, str(self.root), "w", {"layout": self.layout, **options})
+
+    def rest(self, milliseconds: int) -> None:
+        """Let time go by."""
+        self._clock = count(next(self._clock) + milliseconds)
 
     def grow(self, epochs: int) -> None:
         """Commit empty epochs up to that number."""
@@ -141,8 +147,7 @@ def test_prepare_takes_one_look_at_each_file_one_settle_and_one_append(bench: Be
     assert bench.calls_of(txn.prepare)[3:] == [
         ("tail", "staged"),
         ("settle", "staged"),
-        ("put_if_absent", "log"),
-        ("tail", "log"),
+        *APPEND,
     ]
 
 
@@ -155,14 +160,13 @@ def test_commit_takes_two_looks_at_each_file_one_move_and_one_append(bench: Benc
         ("tail", "data"),
         ("move", "data"),
         ("prune", "staged"),
-        ("put_if_absent", "log"),
-        ("tail", "log"),
+        *APPEND,
     ]
 
 
 def test_an_empty_epoch_takes_two_appends_and_nothing_else(bench: Bench, sink: Sink) -> None:
     calls = bench.calls_of(lambda: write(sink, 1, None))
-    assert calls == 2 * [("put_if_absent", "log"), ("tail", "log")]
+    assert calls == 2 * APPEND
 
 
 def test_an_epoch_of_one_file_syncs_seven_times(bench: Bench, sink: Sink) -> None:
@@ -185,7 +189,7 @@ def test_each_further_file_of_an_epoch_costs_one_sync(bench: Bench) -> None:
 def test_no_epoch_lists_anything_or_reads_an_entry_back(bench: Bench, sink: Sink) -> None:
     calls = bench.calls_of(lambda: write_all(sink, range(1, 3 * BLOCK)))
     verbs = Counter(verb for verb, place in calls if place not in {"segment", "summary"})
-    assert verbs.keys() == {"create", "seal", "tail", "settle", "put_if_absent", "move", "prune", "put_hint"}
+    assert verbs.keys() == {"create", "seal", "tail", "present", "settle", "put_if_absent", "move", "prune", "put_hint"}
     assert not [place for verb, place in calls if verb in {"list", "read", "replace", "delete"} and place != "segment"]
 
 
@@ -305,15 +309,26 @@ def test_an_epoch_in_a_bucket_takes_three_requests_a_file_and_three_for_the_log(
 
 
 @pytest.mark.parametrize("epochs", [1, 70, 700])
-def test_opening_a_writer_in_a_bucket_takes_five_requests_at_any_age(bucket: CountedBucket, epochs: int) -> None:
+def test_opening_a_writer_in_a_bucket_takes_six_requests_at_any_age(bucket: CountedBucket, epochs: int) -> None:
     bucket.grow(epochs)
     for _ in range(2):
         calls = bucket.calls_of(lambda: bucket.open().close())
         # Resolving a path and settling what is durable already are no requests.
         assert [verb for verb, _ in calls if verb not in {"resolve", "settle"}] == [
-            *("read", "tail", "uploads"),
+            *("read", "tail", "present", "uploads"),  # the third asks for the names after the newest entry
             *("put_if_absent", "put_hint"),
         ]
+
+
+def test_a_writer_in_a_bucket_that_has_rested_looks_once_before_its_next_epoch(tmp_path: Path) -> None:
+    """Within a second of its last look or append it looks no more: the table was there then."""
+    bucket = CountedBucket(tmp_path)
+    with bucket.open() as sink:
+        write(sink, 0)
+        busy = bucket.calls_of(partial(write, sink, 1))
+        bucket.rest(LOOK_AGE_MS)
+        assert bucket.calls_of(partial(write, sink, 2)) == [*busy[:2], ("tail", "log"), *busy[2:]]
+        assert bucket.calls_of(partial(write, sink, 3)) == busy
 
 
 def test_a_bucket_grows_by_the_file_and_two_entries_an_epoch(bucket: CountedBucket) -> None:

@@ -22,7 +22,7 @@ from txsink.testing.faults import Fault, FaultyStore, fail_before, lose_answer, 
 from txsink.testing.objects import Objects
 from txsink.testing.simdisk import SimDisk
 
-READS = {"resolve", "read", "tail", "list", "same_place", "uploads", "parts"}
+READS = {"resolve", "read", "tail", "list", "present", "same_place", "uploads", "parts"}
 NewDisk: TypeAlias = Callable[[], Disk]
 DISKS: list[NewDisk] = [SimDisk, Objects]
 

@@ -51,10 +51,11 @@ def every_verb(store: Store) -> None:
     store.delete("/t/f")
     store.prune("/s/d", "/s")
     store.same_place("/s", "/t")
+    store.present(["/t/a", "/t/b"])
 
 
 VERBS = ["resolve", "put_if_absent", "put_hint", "replace", "read", "tail", "list", "create", "seal", "settle", "move"]
-VERBS += ["create", "discard", "delete", "prune", "same_place"]
+VERBS += ["create", "discard", "delete", "prune", "same_place", "present"]
 
 
 def test_without_a_plan_it_is_the_store_below_and_traces_every_verb_in_order() -> None:

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from logs import claim_by, grow, opened
+from logs import LOOKS, claim_by, grow, opened
 from place import Place
 from seen import entry_file, names, rows_of
 from txsink import entry as entries
@@ -139,7 +139,7 @@ def test_an_entry_found_in_its_slot_is_made_durable_before_it_counts(place: Plac
     """I3: the put that landed may have ended before the name was synced."""
     store = FaultyStore(LocalStore())
     found = opened(place, store)
-    store.plan.append(lose_answer(store.calls + 1))
+    store.plan.append(lose_answer(store.calls + LOOKS + 1))
     found.append(claim_by("w"))
     store.check_delivered()
     path = f"{place.path}/{layout.entry_path(1)}"
@@ -150,7 +150,7 @@ def test_a_request_that_was_lost_is_made_again(place: Place) -> None:
     base = FaultyStore(LocalStore())
     found = opened(place, base)
     found.append(claim_by("w"))
-    base.plan.append(lose_request(base.calls + 1))  # settled already: the put comes first
+    base.plan.append(lose_request(base.calls + LOOKS + 1))  # settled already: the put comes after the looks
     found.append(claim_by("w"))
     base.check_delivered()
     assert [verb for verb, _ in base.trace].count("put_if_absent") == 4
@@ -185,7 +185,7 @@ def test_an_unknown_answer_for_a_slot_that_another_took_is_a_lost_race(place: Pl
     base = FaultyStore(LocalStore())
     found, other = opened(place, base), opened(place)
     found.append(claim_by("w"))
-    at = base.calls + 1
+    at = base.calls + LOOKS + 1
     base.plan += [delay(at, lambda: other.append(claim_by("v"))), lose_answer(at)]
     found.append(claim_by("w"))
     base.check_delivered()

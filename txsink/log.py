@@ -12,25 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txsink import entry as entries
-from txsink import layout, segment
+from txsink import gaps, layout, segment
 from txsink.entry import Abort, AnyEntry, Commit, Prepare
 from txsink.errors import CorruptError, InternalError, InvalidRequestError, TxsinkError, UnavailableError
 from txsink.segment import BLOCK, Fact
 from txsink.slots import Slots, Stamps, entry_of, possibly_written
-from txsink.state import State, decode, encode, fold
+from txsink.state import State, encode, fold
 from txsink.store import Store
 
 HINT_EVERY = 16
-APPEND_TRIES = 1000
-FACTS_TRIES = 3
-SEGMENT_BYTES_MAX = 1 << 30
+APPEND_TRIES, FACTS_TRIES, SEGMENT_BYTES_MAX = 1000, 3, 1 << 30
+LOOK_AGE_MS = 1000  # where a look is a request, who has read or appended within it has just read
 
 Slot: TypeAlias = dict[str, Any]
 Make: TypeAlias = Callable[[State, Slot], AnyEntry | None]
@@ -47,7 +44,8 @@ class Log:
         self.state = State()
         self._recent: dict[int, AnyEntry] = {}  # entries no segment holds yet, and pending ones
         self._due: State | None = None
-        self._hinted = self._settled = -1  # versions: of the hint, and up to which all entries are durable
+        self._looked_ms = 0
+        self._hinted = self._settled = -1  # versions: of the hint, up to which all are durable
         self._ensured: set[tuple[int, int]] = set()
         self._live: tuple[int, dict[str, Fact]] = (-1, {})
         self._unanswered: list[AnyEntry] = []
@@ -66,17 +64,13 @@ class Log:
 
     def load(self, *, is_followed: bool = True) -> State:
         """The newest state, by way of the newest hint or summary; unless followed, that of the hint or summary."""
-        self._start_from(self._newest_known() or State())
-        if self.exists and not is_followed:
-            return self.state
-        self.refresh()
+        self._start_from(gaps.newest_known(self.slots) or State())
+        if is_followed or not self.exists:
+            self.refresh()
         if not self.exists and self.slots.are_used() and not self.refresh().version >= 0:
-            raise CorruptError(
-                f"read log entry 0 of {self.root}",
-                "it is missing, yet later ones are there, and no summary tells what they followed",
-                "Restore the log from a copy; nothing was changed",
-                version=0,
-            )
+            raise gaps.headless(self.root)
+        if self.exists:
+            self._require_whole()
         return self.state
 
     def refresh(self) -> State:
@@ -92,6 +86,7 @@ class Log:
             self._reload(before)
         elif problem is not None:
             raise problem
+        self._looked_ms = self.stamps.now_ms()
         return self.state
 
     def entry(self, version: int) -> AnyEntry:
@@ -109,9 +104,7 @@ class Log:
             raise InvalidRequestError(
                 f"read log entry {version}", f"entries below {boundary} have expired", "Name a later version"
             )
-        raise CorruptError(
-            f"read log entry {version}", "it is missing", "Restore it from a copy; nothing was changed", version=version
-        )
+        raise gaps.missing(version)
 
     def prepare_entry(self, version: int) -> Prepare:
         """The prepare entry at `version`."""
@@ -131,7 +124,8 @@ class Log:
                 return self._all_facts()
             # A segment was merged and its parts expired under us: the newest state names the merged one.
             self.load()
-        return self._all_facts()
+        with gaps.unlisted(self.root):
+            return self._all_facts()
 
     def live(self) -> dict[str, Fact]:
         """The files of the newest state known, by path, in the order they were committed."""
@@ -151,17 +145,11 @@ class Log:
 
     def commit_of(self, writer: str, epoch: int) -> Fact | None:
         """The commit of an epoch (or the rewind to it); None when it was never committed, or was taken back."""
-        known = segment.chosen(self.facts(), "commit", writer=writer)
-        commits = segment.rows_of(known.filter(pc.less_equal(known["epoch"], epoch)))
-        # Only a rewind goes back (I4): when a lower epoch was committed after it, this one was taken back.
-        return commits[-1] if commits and commits[-1].epoch == epoch else None
+        return segment.commit_of(self.facts(), writer, epoch)
 
     def replacements(self, writer: str) -> list[Fact]:
         """The files the writer's epochs replaced: all that they removed, but for what rewinds took back."""
-        facts = segment.rows_of(segment.chosen(self.facts(), "commit", "remove", writer=writer))
-        commits = [fact for fact in facts if fact.kind == "commit"]
-        rewinds = {after.version for one, after in pairwise(commits) if (after.epoch or 0) < (one.epoch or 0)}
-        return [fact for fact in facts if fact.kind == "remove" and fact.version not in rewinds]
+        return segment.replacements(self.facts(), writer)
 
     def is_retired(self, writer: str, run: str, since: int) -> bool:
         """Whether an entry after `since` retired the run (or the one that has this tag), or took the writer from it."""
@@ -170,13 +158,9 @@ class Log:
         else:
             found = segment.rows_of(segment.chosen(self.facts(), "claim", "retire"))
         holder = self.state.writers.get(writer)
-        return any(
-            fact.writer == writer
-            and layout.is_same_run(fact.run or "", run)
-            and (fact.kind == "retire" or holder is None or not layout.is_same_run(holder.run, run))
-            for fact in found
-            if fact.kind in {"claim", "retire"}
-        )
+        kinds = {"retire"} if holder is not None and layout.is_same_run(holder.run, run) else {"claim", "retire"}
+        mine = (fact for fact in found if fact.kind in kinds and fact.writer == writer)
+        return any(layout.is_same_run(fact.run or "", run) for fact in mine)
 
     # -- appending ------------------------------------------------------------------------------------
 
@@ -209,6 +193,10 @@ class Log:
                 return None
             data = entries.encode(entry)
             self._require_fit(entry)
+            # ORDER: newest entry known looked at before ours gets its name, else a writer of a table that was restored
+            # or made anew plants an entry above its head, or is told that it is committed (I3).
+            if not self._is_as_read(slot["time_ms"]):
+                continue
             if self._put(entry, data):
                 # ORDER: the entry before looked at again before the append counts, else a stalled writer uses a
                 # slot twice that had expired: entries are deleted oldest first, so its neighbour went before (I7).
@@ -217,14 +205,14 @@ class Log:
                 if stands:
                     self._take(entry, entries.digest(data))
                     self._settled = entry.version  # with everything before it: it is one directory
+                    self._looked_ms = slot["time_ms"]
                     return entry
                 self._reload(self.state)
             else:
                 self.refresh()
             self.stamps.pause(attempt)
-        raise UnavailableError(
-            f"append to the log of {self.root}", f"{APPEND_TRIES} other appends came first", "Retry with fewer writers"
-        )
+        found = f"{APPEND_TRIES} other appends came first"
+        raise UnavailableError(f"append to the log of {self.root}", found, "Retry with fewer writers")
 
     def settle(self) -> None:
         """Make the entries read so far durable, also those of a process that died before it could."""
@@ -245,10 +233,16 @@ class Log:
                 self._due = None
         self.hint()
 
-    def hint(self) -> None:
+    def leave(self) -> None:
+        """Tell of the newest entry: as long as none follows, nothing else does."""
+        if self.state.version > self._hinted:
+            with suppress(TxsinkError):
+                self.refresh()
+                self.hint(every=1)
+
+    def hint(self, every: int | None = None) -> None:
         """Write the newest state down, unless a recent one is."""
-        every = 1 if self.store.traits.hints_always else HINT_EVERY
-        if self.state.version - self._hinted >= every:
+        if self.state.version - self._hinted >= (1 if self.store.traits.hints_always else every or HINT_EVERY):
             with suppress(TxsinkError):
                 # ORDER: entries read durable before the hint that counts on them, else a power cut leaves a hint at
                 # an entry that never was (I13).
@@ -270,20 +264,19 @@ class Log:
         needed = {pending.prepared for pending in (*self.state.pending, *self.state.aborting)}
         self._recent = {at: kept for at, kept in self._recent.items() if at >= covered or at in needed}
 
-    def ensure_segments(self, version: int | None = None) -> None:
-        """Make the segments that a reader at `version` (the newest, if None) reads."""
-        for first, last in segment.ranges((self.state.version if version is None else version) + 1):
-            self._ensure(first, last)
+    def ensure_segments(self, version: int | None = None, *, twice: bool = False) -> None:
+        """Make the segments that a reader at `version` (the newest, if None) reads; `twice`: their parts as well."""
+        for pair in segment.ranges((self.state.version if version is None else version) + 1):
+            for one in (*(segment.children(*pair) if twice else ()), pair):
+                self._ensure(*one)
 
     def summaries(self) -> list[int]:
         """The versions that have a summary."""
-        names = self.store.list(self._at(layout.STATE_DIRECTORY))
-        return sorted(version for name in names if (version := layout.parse_version(name)) is not None)
+        return gaps.summaries(self.slots)
 
     def summary(self, version: int) -> State | None:
         """The summary at `version`; None when there is none, or a damaged one."""
-        data = self.store.read(self._at(layout.summary_path(version)), entries.ENTRY_BYTES_MAX)
-        return decode(data) if data else None
+        return gaps.summary(self.slots, version)
 
     # -- pieces ---------------------------------------------------------------------------------------
 
@@ -314,26 +307,31 @@ class Log:
     def _start_from(self, state: State) -> None:
         self.state = state
         self._hinted = state.version
-        self._recent = {}
-        self._due = None
+        self._recent, self._due = {}, None
+        self._looked_ms = self.stamps.now_ms()
 
-    def _newest_known(self) -> State | None:
-        """The newest of hint and summaries that agrees with the log."""
-        data = self.store.read(self._at(layout.HEAD_PATH), entries.ENTRY_BYTES_MAX)
-        hint = decode(data) if data else None
-        found = None if hint is None else self.slots.digest(hint.version)
-        if hint is not None and found == hint.digest:
-            return hint
-        summaries = (self.summary(version) for version in reversed(self.summaries()))
-        known = next((one for one in summaries if one and self.slots.digest(one.version) == one.digest), None)
-        if hint is not None and found is None and (known is None or known.version < hint.version):
-            raise CorruptError(
-                f"read log entry {hint.version} of {self.root}",
-                "it is missing, yet it had been read before",
-                f"Restore it from a copy, or delete {layout.HEAD_PATH} to accept the shorter log",
-                version=hint.version,
-            )
-        return known
+    def _is_as_read(self, now_ms: int) -> bool:
+        """Whether the log ends where we read to, as far as one look tells; if not, it was read on."""
+        is_costly = self.store.traits.hints_always
+        if not self.exists or (is_costly and 0 <= now_ms - self._looked_ms < LOOK_AGE_MS):
+            return True
+        if not self._stands(self.state):
+            self._reload(self.state)
+        # An append below a stray entry would be the last one that anybody can read.
+        elif not is_costly and gaps.is_gap(self.state, self.slots.beyond(self.state.version + 1, 2)):
+            self._require_whole()
+        else:
+            return True
+        return False
+
+    def _require_whole(self) -> None:
+        """Refuse a log that has something beyond its first empty slot."""
+        while gaps.is_gap(self.state, beyond := self.slots.beyond(self.state.version + 1)):
+            # ORDER: names beyond seen before the slot is read again, else two appends or an expiry that come in between
+            # pass for a hole (I13).
+            before = self.state.version
+            if self.refresh().version == before:
+                raise gaps.hole(self.slots, self.state, beyond[0])
 
     def _is_behind(self, state: State, problem: TxsinkError | None) -> bool:
         """Whether slots after `state`, which were just read, had expired."""
@@ -346,20 +344,15 @@ class Log:
     def _stands(self, state: State) -> bool:
         """Whether the newest entry of `state` is still in its slot; before the first: whether nothing is expired."""
         if state.version < 0:
-            known = self._newest_known()
+            known = gaps.newest_known(self.slots)
             return known is None or known.version <= self.state.version
         return self.slots.digest(state.version) == state.digest
 
     def _reload(self, state: State) -> None:
         """Start again from what was written down since `state`, whose newest entry is gone."""
-        known = self._newest_known()
+        known = gaps.newest_known(self.slots)
         if known is None or known.version <= state.version:
-            raise CorruptError(
-                f"read the log of {self.root}",
-                f"entry {state.version} is gone or altered, and no later summary tells what it said",
-                "Restore the log from a copy",
-                version=state.version,
-            )
+            raise gaps.went_back(self.root, state, Log(self.store, self.root, self.stamps).load())
         self._start_from(known)
         self.refresh()
 
@@ -381,11 +374,19 @@ class Log:
         return pa.concat_tables([*parts, segment.table(self._facts_of(covered, self.state.version))])
 
     def _segment(self, first: int, last: int) -> pa.Table:
-        """The facts of a range: its segment, else what the segment is made of."""
+        """The facts of a range: its segment, else (also if that is damaged) what the segment is made of."""
         path = self._at(layout.segment_path(first, last))
         data = self.store.read(path, SEGMENT_BYTES_MAX)
-        if data is not None:
-            return segment.decode(data, path)
+        try:
+            if data is not None:
+                return segment.decode(data, path)
+        except CorruptError:
+            with suppress(CorruptError, InvalidRequestError):
+                return self._parts(first, last)
+            raise
+        return self._parts(first, last)
+
+    def _parts(self, first: int, last: int) -> pa.Table:
         parts = [self._segment(*child) for child in segment.children(first, last)]
         return pa.concat_tables(parts) if parts else segment.table(self._facts_of(first, last))
 

@@ -178,7 +178,7 @@ def expire(log: Log, before: int) -> int:
         return Maintenance(**slot, action="expire", cleaned=(), boundary=boundary)
 
     # Where names are kept, what expired before is there still, and needs no second look.
-    first = log.state.boundary if log.store.traits.keeps_names else 0
+    first = segment.doubled(log.state.boundary) if log.store.traits.keeps_names else 0
     # ORDER: boundary in the log before the first deletion, else a reader takes an expired entry for a lost one (I13).
     log.append(make)
     _expire_below(log, first, log.state.boundary)
@@ -186,7 +186,7 @@ def expire(log: Log, before: int) -> int:
 
 
 def _expire_below(log: Log, first: int, boundary: int) -> None:
-    log.ensure_segments()  # of durable entries: `append` has settled all that were read
+    log.ensure_segments(twice=True)  # of durable entries: `append` has settled all that were read
     removals = log.facts()
     root = f"{log.root}/{layout.REMOVED_DIRECTORY}"
     gone = {
@@ -198,13 +198,15 @@ def _expire_below(log: Log, first: int, boundary: int) -> None:
         log.store, root, root, [path for path in log.store.list(root) if f"{layout.REMOVED_DIRECTORY}/{path}" in gone]
     )
     # A list, which has an order: the same run settles the same names in the same order.
-    kept = [layout.segment_path(*pair) for pair in segment.ranges(log.state.version + 1)]
+    pairs = segment.ranges(log.state.version + 1)
+    kept = [layout.segment_path(*one) for pair in pairs for one in (*segment.children(*pair), pair)]
     newest = max(log.summaries(), default=0)
     # ORDER: segments and summary durable before the entries they replace go, else a power cut leaves neither (I1).
     log.store.settle([f"{log.root}/{path}" for path in (*kept, layout.summary_path(newest))])
     # ORDER: newest state durable as the hint before the first entry goes, else a power cut that keeps deletions out of
     # their order leaves an older hint, and behind it a slot that looks unused (I7).
     log.keep_hint()
+    last = segment.doubled(log.state.version + 1)  # what stands in one segment alone stays in its entries as well
     for directory in (layout.SEGMENT_DIRECTORY, layout.STATE_DIRECTORY, layout.LOG_DIRECTORY):
         at = f"{log.root}/{directory}"
         # ORDER: older names before newer ones, else a stalled writer finds the neighbour of a deleted slot standing
@@ -214,7 +216,7 @@ def _expire_below(log: Log, first: int, boundary: int) -> None:
             if pair is not None:
                 doomed = pair[1] < boundary and f"{directory}/{name}" not in kept
             else:
-                doomed = version is not None and version < min(boundary, newest)
+                doomed = version is not None and version < min(boundary, newest, last)
             if not doomed:
                 continue
             if version is None or directory != layout.LOG_DIRECTORY:

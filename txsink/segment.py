@@ -3,7 +3,8 @@
 Promises: `facts` gives the rows of one entry; segments hold the rows of a dense range of versions, in order;
 `ranges(n)` says which segments cover the versions below `n`: O(log n) of them, each version merged O(log n) times.
 Relies on: pyarrow for the bytes, which are Parquet; equal facts may have other bytes under another pyarrow.
-Does not promise: that a segment exists. Whoever finds one missing makes it from the entries.
+Does not promise: that a segment exists, or is sound. It is made again from the segments it was merged of, or from the
+entries: expiry leaves whatever stands nowhere else twice (`doubled`).
 
 A fact's `kind` is add or remove (a file, at the version of its commit), commit, abort (with the version of the
 prepare entry), claim or retire (a run), convert (its `path` is the new layout).
@@ -12,6 +13,7 @@ prepare entry), claim or retire (a run), convert (its `path` is the new layout).
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -83,7 +85,7 @@ class Fact(NamedTuple):
             raise CorruptError(
                 f"read what a segment says of log entry {self.version}",
                 str(error),
-                "Delete the segments: they are made again from the log entries",
+                "Restore the segment from a copy, or see what `txsink repair` would do; nothing was changed",
                 version=self.version,
             ) from error
 
@@ -131,6 +133,11 @@ def children(first: int, last: int) -> list[tuple[int, int]]:
     return [(start, start + step - 1) for start in range(first, last, step)]
 
 
+def doubled(count: int) -> int:
+    """Below which version, of `count`, all facts stand twice: in a merged segment and in those it was made of."""
+    return count // (BLOCK * FANOUT) * (BLOCK * FANOUT)
+
+
 def table(rows: list[Fact]) -> pa.Table:
     """Rows as an Arrow table."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(SCHEMA)
@@ -150,6 +157,22 @@ def chosen(facts_table: pa.Table, *kinds: str, writer: str | None = None) -> pa.
     return facts_table.filter(mask)
 
 
+def commit_of(facts_table: pa.Table, writer: str, epoch: int) -> Fact | None:
+    """The commit of an epoch (or the rewind to it); None when it was never committed, or was taken back."""
+    known = chosen(facts_table, "commit", writer=writer)
+    commits = rows_of(known.filter(pc.less_equal(known["epoch"], epoch)))
+    # Only a rewind goes back (I4): when a lower epoch was committed after it, this one was taken back.
+    return commits[-1] if commits and commits[-1].epoch == epoch else None
+
+
+def replacements(facts_table: pa.Table, writer: str) -> list[Fact]:
+    """The files the writer's epochs replaced: all that they removed, but for what rewinds took back."""
+    found = rows_of(chosen(facts_table, "commit", "remove", writer=writer))
+    commits = [fact for fact in found if fact.kind == "commit"]
+    rewinds = {after.version for one, after in pairwise(commits) if (after.epoch or 0) < (one.epoch or 0)}
+    return [fact for fact in found if fact.kind == "remove" and fact.version not in rewinds]
+
+
 def encode(facts_table: pa.Table) -> bytes:
     """A table of facts as the bytes of a segment."""
     sink = io.BytesIO()
@@ -166,7 +189,10 @@ def decode(data: bytes, path: str) -> pa.Table:
         _require_facts(found)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptError(
-            f"read the segment {path}", str(error), "Delete it: it is made again from the log entries", path=path
+            f"read the segment {path}",
+            str(error),
+            "Restore it from a copy, or see what `txsink repair` would do; nothing was changed",
+            path=path,
         ) from error
     return found
 

@@ -21,6 +21,7 @@ from txsink.store import Store
 
 UNKNOWN_TRIES = 5
 ENTRY_TAIL_BYTES = 64 << 10  # most entries are smaller
+LOOK_AHEAD = 16  # slots: as many as there are entries between two hints
 
 
 class Stamps(NamedTuple):
@@ -40,7 +41,7 @@ class Slots(NamedTuple):
 
     def read(self, version: int) -> tuple[AnyEntry, str] | None:
         """The entry in a slot and its digest; None when the slot is empty; InvalidRequestError when it has expired."""
-        data = self.store.read(self._at(version), entries.ENTRY_BYTES_MAX)
+        data = self.store.read(self.path(version), entries.ENTRY_BYTES_MAX)
         if data == entries.EXPIRED:
             raise InvalidRequestError(
                 f"read log entry {version}", "it has expired", "Name a later version", expired=version
@@ -50,13 +51,13 @@ class Slots(NamedTuple):
     def expire(self, version: int) -> None:
         """Take an entry away. Where names are kept, its slot stays taken for ever."""
         if self.store.traits.keeps_names:
-            self.store.replace(self._at(version), entries.EXPIRED, self.stamps.new_id())
+            self.store.replace(self.path(version), entries.EXPIRED, self.stamps.new_id())
         else:
-            self.store.delete(self._at(version))
+            self.store.delete(self.path(version))
 
     def digest(self, version: int) -> str | None:
         """The digest of the entry in a slot, by its end alone when it is large; "" when it is damaged."""
-        found = self.store.tail(self._at(version), ENTRY_TAIL_BYTES)
+        found = self.store.tail(self.path(version), ENTRY_TAIL_BYTES)
         if found is None:
             return None
         if len(found.data) == found.bytes:
@@ -71,11 +72,18 @@ class Slots(NamedTuple):
         names = self.store.list(f"{self.root}/{layout.LOG_DIRECTORY}")
         return any(layout.parse_version(name) is not None for name in names)
 
+    def beyond(self, version: int, count: int = LOOK_AHEAD) -> list[int]:
+        """Which of the `count` slots from `version` on hold something; the store may tell of later ones, too."""
+        names = self.store.present([self.path(at) for at in range(version, version + count)])
+        found = (layout.parse_version(name.rpartition("/")[2]) for name in names)
+        return [at for at in found if at is not None]
+
     def put(self, version: int, data: bytes, write_id: str) -> bool:
         """Whether the slot holds our entry now."""
-        return put(self.store, self.stamps.pause, self._at(version), Bytes(data, write_id), entry_of(version))
+        return put(self.store, self.stamps.pause, self.path(version), Bytes(data, write_id), entry_of(version))
 
-    def _at(self, version: int) -> str:
+    def path(self, version: int) -> str:
+        """Where the slot is."""
         return f"{self.root}/{layout.entry_path(version)}"
 
 

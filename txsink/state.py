@@ -281,5 +281,8 @@ def _require_pending(state: State, entry: Publishing | Commit | Abort) -> Pendin
 
 def _refused(entry: Entry, found: str) -> CorruptError:
     return CorruptError(
-        f"read log entry {entry.version}", found, "Inspect the log; nothing was changed", version=entry.version
+        f"read log entry {entry.version}",
+        found,
+        "Restore the log from a copy, or see what `txsink repair` would do; nothing was changed",
+        version=entry.version,
     )

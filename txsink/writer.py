@@ -218,6 +218,7 @@ class Sink:
                 is_over = self._is_marked and not self._leaves_files
                 act = self.publisher.leave if is_over else self.publisher.tidy
                 act(self.identity.writer, self.identity.run)
+            self.log.leave()
 
     def forget(self, txn: Transaction) -> None:
         """Drop a transaction that is prepared or resolved: `close` has nothing to do for it."""

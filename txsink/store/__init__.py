@@ -99,6 +99,12 @@ class Store(Protocol):
         With `limit`, a look and no inventory: at most so many files, found among about as many names, in one request.
         """
 
+    def present(self, paths: Paths) -> Paths:
+        """Which of these names of one directory, given in order, there are.
+
+        A store that lists a directory in the order of names, for one request, tells of those after the first as well.
+        """
+
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
         """Create `path` whole and durable, or find it there: True / False; None: unknown, read it back.
 

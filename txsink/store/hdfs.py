@@ -111,6 +111,9 @@ class HdfsStore:
                 return sorted(found)[:limit]
         raise UnavailableError(what, f"directories below it vanished {_TRIES} times", "Retry")
 
+    def present(self, paths: Paths) -> Paths:
+        return [path for path in paths if self._exists(path, f"look at {path}")]
+
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
         what = f"write {path}"
         made: Paths = []

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 from txsink.errors import CorruptError, InternalError, InvalidRequestError, UnavailableError
 from txsink.layout import temporary_path
-from txsink.store import Moves, Output, Tail, Traits
+from txsink.store import Moves, Output, Paths, Tail, Traits
 from txsink.store.local_darwin import system_of
 from txsink.store.local_errors import mapped, refuse_foreign, refuse_without_directory_sync, refuse_without_links
 from txsink.store.local_output import LocalOutput, write_all
@@ -87,6 +87,10 @@ class LocalStore:
         with mapped(f"list {path}"):
             return sorted(self._walk(path, limit))
 
+    def present(self, paths: Paths) -> Paths:
+        with mapped(f"look at {paths[0]}"):
+            return [path for path in paths if self._inode(path) is not None]
+
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
         for _ in range(_PUT_TRIES):
             created = self._put_once(path, data, token)
@@ -122,23 +126,15 @@ class LocalStore:
 
     def adopt(self, path: str, staged: str) -> None:
         with mapped(f"adopt {path}"):
-            handle = self._os.open(path, os.O_RDONLY)
-            try:
-                # ORDER: adopted bytes durable before their record exists, else a prepare entry names a torn file (I3).
-                self._os.fsync(handle)
-            finally:
-                self._os.close(handle)
+            # ORDER: adopted bytes durable before their record exists, else a prepare entry names a torn file (I3).
+            self._sync_opened(path, os.O_RDONLY)
             if not self._link(path, staged):
                 raise InternalError(f"adopt {path}", f"{staged} is taken", "Report it: names are random")
             self._os.unlink(path)
 
     def sync(self, path: str) -> None:
         with mapped(f"make {path} durable"), suppress(FileNotFoundError):
-            handle = self._os.open(path, os.O_RDONLY)
-            try:
-                self._os.fsync(handle)
-            finally:
-                self._os.close(handle)
+            self._sync_opened(path, os.O_RDONLY)
 
     def settle(self, paths: Iterable[str]) -> None:
         for directory in sorted({_parent(path) for path in paths}):
@@ -301,7 +297,10 @@ class LocalStore:
         self._durable.update(above)
 
     def _sync_directory(self, path: str) -> None:
-        handle = self._os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        self._sync_opened(path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def _sync_opened(self, path: str, flags: int) -> None:
+        handle = self._os.open(path, flags)
         try:
             self._os.fsync(handle)
         finally:

@@ -60,6 +60,9 @@ class MemoryStore:
         # A copy in one step: users of fsspec know nothing of our lock.
         return sorted(name[len(start) :] for name in tuple(self._files) if name.startswith(start))[:limit]
 
+    def present(self, paths: Paths) -> Paths:
+        return [path for path in paths if path in self._files]
+
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
         with _LOCK:
             if path in self._files:

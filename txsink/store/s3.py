@@ -104,6 +104,13 @@ class S3Store:
         looked_at = pages if limit is None else islice(pages, 1)
         return sorted(name for name, _ in _below(path, looked_at, "Contents") if not name.endswith("/"))[:limit]
 
+    def present(self, paths: Paths) -> Paths:
+        directory = paths[0].rpartition("/")[0]
+        listing = _prefix(directory), "list", "list_objects_v2", _OBJECT_MARKERS
+        # A name comes after its own beginning. One page, which is a thousand names.
+        pages = self._pages(directory, *listing, StartAfter=_at(paths[0])["Key"][:-1])
+        return [f"{directory}/{name}" for name, _ in _below(directory, islice(pages, 1), "Contents")]
+
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
         try:
             content = _content(data, token)
@@ -242,8 +249,10 @@ class S3Store:
         keywords = {**_at(path), "Range": span}
         return self._calls.ask(f"read s3:/{path}", "get_object", keywords, _NO_OBJECT | _EMPTY, keep=keep)
 
-    def _pages(self, path: str, prefix: str, verb: str, method: str, markers: dict[str, str]) -> Iterator[Answer]:
-        keywords = {"Bucket": _at(path)["Bucket"], "Prefix": prefix}
+    def _pages(
+        self, path: str, prefix: str, verb: str, method: str, markers: dict[str, str], **more: str
+    ) -> Iterator[Answer]:
+        keywords = {"Bucket": _at(path)["Bucket"], "Prefix": prefix, **more}
         for page in self._calls.pages(f"{verb} s3:/{path}", method, keywords, markers):
             if not isinstance(page, Failure):
                 yield page

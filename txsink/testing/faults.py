@@ -31,7 +31,7 @@ from txsink.store import Links, Moves, Output, Paths, Pending, Store, Tail, Trai
 from txsink.testing.simdisk import Crash
 
 _T = TypeVar("_T")
-READS = frozenset({"resolve", "read", "tail", "list", "origin", "same_place", "uploads", "parts"})
+READS = frozenset({"resolve", "read", "tail", "list", "present", "origin", "same_place", "uploads", "parts"})
 REPEATABLE = frozenset({"put_if_absent", "put_hint", "replace", "move", "delete", "complete", "cancel", "settle"})
 TEARABLE = frozenset({"seal", "put_hint", "move", "link"})
 
@@ -195,6 +195,9 @@ class FaultyStore:
             return self._hidden(names)
 
         return self.call("list", path, act)
+
+    def present(self, paths: Paths) -> Paths:
+        return self.call("present", paths[0], lambda: self._store.present(paths))
 
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
         return self.call("put_if_absent", path, lambda: self._store.put_if_absent(path, data, token))

@@ -74,6 +74,9 @@ class NameStore:
         start = f"{path}/"
         return sorted([name[len(start) :] for name in self._held if name.startswith(start)])[:limit]
 
+    def present(self, paths: Paths) -> Paths:
+        return [path for path in paths if path in self._held]
+
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
         if path in self._held:
             return False

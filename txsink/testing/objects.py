@@ -83,6 +83,10 @@ class ObjectStore:
     def list(self, path: str, limit: int | None = None) -> Paths:
         return sorted(name[len(path) + 1 :] for name in self.bucket.objects if name.startswith(f"{path}/"))[:limit]
 
+    def present(self, paths: Paths) -> Paths:
+        directory = paths[0].rpartition("/")[0]
+        return sorted(name for name in self.bucket.objects if name.startswith(f"{directory}/") and name >= paths[0])
+
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
         if path in self.bucket.objects:
             return False
