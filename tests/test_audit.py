@@ -191,7 +191,8 @@ def test_an_entry_beyond_a_gap_is_found(place: Place) -> None:
     place.write(0, {"id": [1]})
     place.write(1, {"id": [2]})
     entry(place, 3).unlink()
-    assert found(place) == [(layout.entry_path(3), "it is missing")]
+    files = "the data files were not looked at: read log entry 3: it is missing"
+    assert found(place) == [(layout.entry_path(3), "it is missing"), (layout.LOG_DIRECTORY, files)]
 
 
 def test_a_damaged_or_wrong_summary_is_found(place: Place) -> None:

@@ -310,6 +310,7 @@ def test_a_column_that_no_schema_says_is_refused(column: str, filled: Place) -> 
                     type(entry)(**{name: getattr(entry, name) for name in entry.__struct_fields__} | {"columns": bad})
                 )
             )
+    (filled.path / "_txsink/head").unlink()
     with pytest.raises(TxsinkError):
         filled.table().to_arrow()
 

@@ -96,7 +96,7 @@ def test_recovering_twice_is_recovering_once(place: Place) -> None:
         before = names(place.path.parent)
         assert sink.recover(up_to=1) == Recovered([], [], None)
         assert sink.recover() == Recovered([], [], None)
-    assert [name for name in names(place.path.parent) if name not in before] == []
+        assert [name for name in names(place.path.parent) if name not in before] == []
     assert rows_of(place.path) == [1]
 
 

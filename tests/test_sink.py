@@ -51,7 +51,7 @@ def test_one_call_that_fails_leaves_nothing_but_the_table(place: Place) -> None:
 
     with pytest.raises(OSError):  # noqa: PT011 -- the producer's own error passes through as it is
         txsink.write(str(place.path), broken(), writer="w", epoch=1)
-    assert names(place.path.parent) == [f"T/{layout.entry_path(0)}"]
+    assert names(place.path.parent) == [f"T/{layout.HEAD_PATH}", f"T/{layout.entry_path(0)}"]
     txsink.write(str(place.path), rows(1), writer="w", epoch=1)
     assert rows_of(place.path) == [1]
 
