@@ -91,8 +91,7 @@ class Log:
 
     def entry(self, version: int) -> AnyEntry:
         """The entry at `version`."""
-        known = self._recent.get(version)
-        if known is not None:
+        if (known := self._recent.get(version)) is not None:
             return known
         found = self.slots.read(version)
         if found is not None:
