@@ -268,11 +268,10 @@ class HdfsStore:
         self._calls.do(what, lambda client: client.mkdirs(path, create_parent=True))
 
     def _exists(self, path: str, what: str) -> bool:
-        try:
+        with suppress(FileNotFoundError):
             self._calls.do(what, lambda client: client.get_file_info(path), expects=FileNotFoundError)
-        except FileNotFoundError:
-            return False
-        return True
+            return True
+        return False
 
     def _nearest(self, path: str, what: str) -> str:
         while not self._exists(path, what):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from txsink.entry import Upload
 from txsink.errors import InternalError, InvalidRequestError, OutcomeUnknownError, TxsinkError, UnavailableError
@@ -105,11 +105,10 @@ class S3Store:
         return sorted(name for name, _ in _below(path, looked_at, "Contents") if not name.endswith("/"))[:limit]
 
     def present(self, paths: Paths) -> Paths:
-        directory = paths[0].rpartition("/")[0]
-        listing = _prefix(directory), "list", "list_objects_v2", _OBJECT_MARKERS
-        # A name comes after its own beginning. One page, which is a thousand names.
-        pages = self._pages(directory, *listing, StartAfter=_at(paths[0])["Key"][:-1])
-        return [f"{directory}/{name}" for name, _ in _below(directory, islice(pages, 1), "Contents")]
+        directory, at = paths[0].rpartition("/")[0], _at(paths[0])  # a name comes after its own beginning
+        given = {"Bucket": at["Bucket"], "Prefix": _prefix(directory), "StartAfter": at["Key"][:-1]}
+        page = cast("Answer", self._calls.ask(f"list s3:/{directory}", "list_objects_v2", given))  # or it has raised
+        return [f"{directory}/{name}" for name, _ in _below(directory, [page], "Contents")]
 
     def put_if_absent(self, path: str, data: bytes, token: str) -> bool | None:
         try:
@@ -249,10 +248,8 @@ class S3Store:
         keywords = {**_at(path), "Range": span}
         return self._calls.ask(f"read s3:/{path}", "get_object", keywords, _NO_OBJECT | _EMPTY, keep=keep)
 
-    def _pages(
-        self, path: str, prefix: str, verb: str, method: str, markers: dict[str, str], **more: str
-    ) -> Iterator[Answer]:
-        keywords = {"Bucket": _at(path)["Bucket"], "Prefix": prefix, **more}
+    def _pages(self, path: str, prefix: str, verb: str, method: str, markers: dict[str, str]) -> Iterator[Answer]:
+        keywords = {"Bucket": _at(path)["Bucket"], "Prefix": prefix}
         for page in self._calls.pages(f"{verb} s3:/{path}", method, keywords, markers):
             if not isinstance(page, Failure):
                 yield page

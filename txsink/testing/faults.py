@@ -2,8 +2,7 @@
 
 Promises: calls are counted from 1 over all verbs and over `seal` and `discard` of staged files (a crash inside a
 `write` is a torn `seal`); each planned fault happens at its call, once; `trace` holds every call that was begun;
-`check_delivered` fails the test whose plan did not come about, be it that the call never came, or that its verb cannot
-fail in that way.
+`check_delivered` fails the test whose plan did not come about: no such call came, or its verb cannot fail so.
 Relies on: a real `Store` below, which does the work.
 Does not promise: anything about names or bytes a power cut loses: that is `SimDisk`.
 
