@@ -24,7 +24,7 @@ test: lint .venv-readers/made
 
 # What cannot be built or fetched is skipped, with the reason.
 test-stores: build-servers .venv-bench-delta/made
-	.venv/bin/python -m pytest -m stores
+	.venv/bin/python tests/lanes.py stores
 
 TARGETS = test
 

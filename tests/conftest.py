@@ -22,20 +22,23 @@ __all__ = ["hdfs_cluster", "spark", "spark_place"]  # fixtures that modules of t
 settings.register_profile("txsink", derandomize=True, deadline=None, database=None)
 settings.load_profile("txsink")
 
-# They only compute, and run the same lines thousands of times: without coverage (other tests take every branch), and
-# beside the others (`lanes.py`).
+# They only compute: beside the others (`lanes.py`).
 PROOF = (
     "test_checkers", "test_controls", "test_crash_", "test_enumeration", "test_formal",
     "test_kill", "test_model", "test_mutation", "test_naive", "test_real_", "test_schedules", "test_simdisk",
     "test_swarm", "test_two_phase",
 )  # fmt: skip
 
+# What only these tests run is measured with them. The others of them run the same lines thousands of times.
+MEASURED = ("test_two_phase", "test_kill")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.name.startswith(PROOF):
-            item.add_marker(pytest.mark.no_cover)
             item.add_marker(pytest.mark.proof)
+            if not item.path.name.startswith(MEASURED):
+                item.add_marker(pytest.mark.no_cover)
 
 
 @pytest.fixture
