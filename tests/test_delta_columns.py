@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import deltalake
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -71,3 +73,138 @@ def test_a_column_dropped_between_prepare_and_publish_is_a_conflict_that_can_be_
     sink.abort(1)
     commit(sink, 1, rows(1))
     assert read(place) == [{"id": 0}, {"id": 1}]
+
+
+# -- values that a column does not take -------------------------------------------------------------------
+
+LONG: dict[str, Any] = {"type": "long", "nullable": True, "metadata": {}}
+TEXT: dict[str, Any] = {"type": "string", "nullable": True, "metadata": {}}
+
+
+def struct(**fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "struct", "fields": [{"name": name, **field} for name, field in fields.items()]}
+
+
+def one(kind: Any, metadata: dict[str, str] | None = None, *, nullable: bool = True) -> dict[str, Any]:
+    return {"type": kind, "nullable": nullable, "metadata": metadata or {}}
+
+
+def listed(kind: Any, *, nulls: bool) -> dict[str, Any]:
+    return {"type": "array", "elementType": kind, "containsNull": nulls}
+
+
+def mapped(kind: Any, *, nulls: bool) -> dict[str, Any]:
+    return {"type": "map", "keyType": "string", "valueType": kind, "valueContainsNull": nulls}
+
+
+def pairs(*values: Any) -> pa.Array:
+    return pa.array(values, pa.map_(pa.string(), pa.int64()))
+
+
+VARCHAR, CHAR = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}, {"__CHAR_VARCHAR_TYPE_STRING": "char(3)"}
+REQUIRED = struct(a=one("long", nullable=False))
+
+# By name: the field `x`, a column that fits, one that does not, and what the refusal names.
+ASKED: dict[str, tuple[dict[str, Any], Any, Any, str]] = {
+    "column": (one("long", nullable=False), [1, 2], [1, None], "'x'"),
+    "struct": (
+        one(struct(a=LONG, b=LONG), nullable=False),
+        [{"a": None, "b": 1}, {"a": 1, "b": None}],
+        pa.array([{"a": 1, "b": 1}, None], pa.struct([("a", pa.int64()), ("b", pa.int64())])),
+        "'x'",
+    ),
+    "field": (
+        one(REQUIRED),
+        pa.array([{"a": 1}, None], pa.struct([("a", pa.int64())])),
+        [{"a": 1}, {"a": None}],
+        "'x.a'",
+    ),
+    "field of a field": (one(struct(s=one(REQUIRED))), [{"s": {"a": 1}}], [{"s": {"a": None}}], "'x.s.a'"),
+    "list": (
+        one(listed("long", nulls=True), nullable=False),
+        [[None], []],
+        pa.array([[1], None], pa.list_(pa.int64())),
+        "'x'",
+    ),
+    "element": (
+        one(listed("long", nulls=False)),
+        pa.array([[1], None, []], pa.list_(pa.int64())),
+        [[1], [1, None]],
+        "'x.element'",
+    ),
+    "field in a list": (one(listed(REQUIRED, nulls=True)), [[{"a": 1}, None]], [[{"a": None}]], "'x.element.a'"),
+    "value": (one(mapped("long", nulls=False)), pairs([("k", 1)], None), pairs([("k", None)]), "'x.value'"),
+    "varchar": (one("string", VARCHAR), ["äöü", None, ""], ["abcd"], "varchar"),
+    "char": (one("string", CHAR), ["abc", None], ["ab"], "char"),
+    "varchar in a struct": (one(struct(t=one("string", VARCHAR))), [{"t": "abc"}], [{"t": "abcd"}], "'x.t'"),
+}
+
+
+def foreign(place: Place, *fields: dict[str, Any], by: tuple[str, ...] = ()) -> None:
+    """An empty table that another engine made."""
+    log = place.path / "_delta_log"
+    log.mkdir(parents=True)
+    text = json.dumps({"type": "struct", "fields": list(fields)})
+    body = {"id": "t", "format": {"provider": "parquet", "options": {}}, "schemaString": text}
+    metadata = {"metaData": {**body, "partitionColumns": list(by), "configuration": {}, "createdTime": 0}}
+    lines = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, metadata]
+    (log / f"{0:020d}.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.mark.parametrize("beyond", [0, 40], ids=["first", "beyond what has statistics"])
+@pytest.mark.parametrize("name", ASKED)
+def test_what_a_column_takes_is_committed_and_what_it_does_not_is_refused(place: Place, name: str, beyond: int) -> None:
+    field, good, bad, named = ASKED[name]
+    more = {f"c{at}": [at] for at in range(beyond)}
+    foreign(place, *({"name": column, **LONG} for column in ("id", *more)), {"name": "x", **field})
+
+    def data(values: Any) -> pa.Table:
+        count = len(values)
+        return pa.table({"id": list(range(count)), **{c: v * count for c, v in more.items()}, "x": values})
+
+    with place.sink() as sink:
+        commit(sink, 0, data(good))
+        with pytest.raises(InvalidRequestError, match=named):
+            commit(sink, 1, data(bad))
+        commit(sink, 1, data(good))
+        if name == "column":
+            with pytest.raises(InvalidRequestError, match=named):
+                commit(sink, 2, data(good).drop_columns(["x"]))
+    # The dataset of deltalake cannot read a struct that is null and has a field that takes no nulls.
+    assert pl.scan_delta(str(place.path)).select("id").collect().height == 2 * len(good)
+    assert place.table().to_arrow().num_rows == 2 * len(good)
+
+
+def test_a_partition_takes_no_null_and_no_text_that_its_column_does_not(place: Place) -> None:
+    foreign(place, {"name": "id", **LONG}, {"name": "x", **one("string", VARCHAR, nullable=False)}, by=("x",))
+    with place.sink() as sink:
+        for bad, named in ((None, "takes no nulls"), ("abcd", "varchar")):
+            with pytest.raises(InvalidRequestError, match=named):
+                commit(sink, 0, pa.table({"id": [1], "x": pa.array([bad], pa.string())}))
+        commit(sink, 0, pa.table({"id": [1], "x": ["abc"]}))
+    assert read(place) == [{"id": 1, "x": "abc"}]
+
+
+def test_char_within_another_type_is_refused_by_name(place: Place) -> None:
+    field = one(listed("string", nulls=True), {"__CHAR_VARCHAR_TYPE_STRING": "array<varchar(3)>"})
+    foreign(place, {"name": "id", **LONG}, {"name": "x", **field})
+    with pytest.raises(InvalidRequestError, match="char or varchar within another type"):
+        place.sink()
+
+
+def test_a_column_that_took_nulls_when_an_epoch_was_prepared_is_looked_at_when_it_is_published(place: Place) -> None:
+    """The record of the file says nothing of a list, so that the file is read."""
+    fields = {"name": "id", **LONG}, {"name": "x", **one(listed("long", nulls=True))}
+    foreign(place, *fields)
+    sink = place.sink()
+    txn = sink.begin(0)
+    txn.write(pa.table({"id": [1], "x": [[None]]}))
+    txn.prepare()
+    text = json.dumps({"type": "struct", "fields": [fields[0], {"name": "x", **one(listed("long", nulls=False))}]})
+    log = place.path / "_delta_log" / f"{1:020d}.json"
+    metadata = [json.loads(line) for line in (log.parent / f"{0:020d}.json").read_text().splitlines()][1]["metaData"]
+    log.write_text(json.dumps({"metaData": {**metadata, "schemaString": text}}) + "\n")
+    with pytest.raises(InvalidRequestError, match=r"'x\.element'"):
+        sink.commit(0)
+    sink.abort(0)
+    assert sink.pending == []

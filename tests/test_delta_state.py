@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from txsink import delta_overwrite
 from txsink import delta_state as states
 from txsink.delta import ZONED, plain_text, zoned_text
 from txsink.delta_state import DeltaState
@@ -146,7 +147,7 @@ def test_what_is_followed_is_what_a_model_of_rows_says(steps: list[tuple[str, se
         mixed = {bool(held[path]) for path in gone} == {True, False}
         is_conflict = bool(rows) and (kind == "rewrite" or (kind == "compact" and mixed))
         try:
-            doomed = states.followed(doomed, set(), actions, at, "test")
+            doomed = delta_overwrite.followed(doomed, set(), actions, at, "test")
         except ConflictError:
             assert is_conflict
             return

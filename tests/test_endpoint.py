@@ -6,11 +6,13 @@ import logging
 import threading
 import traceback
 import urllib.request
+from base64 import b64encode
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import deltalake
 import msgspec
 import pytest
 
@@ -177,3 +179,51 @@ def test_no_error_log_or_text_of_a_real_client_says_the_secret(name: str, caplog
 
 def test_options_say_their_names_only() -> None:
     assert SECRET not in repr(StorageOptions.of({"secret": SECRET}))
+
+
+# -- what deltalake's own client sends ------------------------------------------------------------------------
+
+
+def sent_by_deltalake(**options: Any) -> list[dict[str, str]]:
+    """The headers of each request of deltalake's client, which is told what our store is."""
+    with server(answering(404, "<Error><Code>NoSuchKey</Code></Error>")) as (endpoint, heard):
+        store: Any = open_store("s3://bucket", {"endpoint_url": endpoint, "deadline_seconds": 5.0, **options})
+        with suppress(Exception):
+            deltalake.DeltaTable("s3://bucket/t", storage_options=dict(store.object_store_options("/bucket/t")))
+    assert heard
+    return [{name.lower(): value for name, value in headers.items()} for _, _, headers in heard]
+
+
+@pytest.mark.parametrize("variable", ["AWS_SESSION_TOKEN", "AWS_TOKEN"])
+@pytest.mark.parametrize("is_anonymous", [False, True])
+def test_a_token_of_the_environment_is_not_sent_with_keys_that_were_given(
+    monkeypatch: pytest.MonkeyPatch, variable: str, *, is_anonymous: bool
+) -> None:
+    monkeypatch.setenv(variable, "canary-token-77aa")
+    options = {"anon": True} if is_anonymous else {"key": KEY, "secret": SECRET}
+    for headers in sent_by_deltalake(**options):
+        assert "canary-token-77aa" not in str(headers)
+        assert ("authorization" in headers) is not is_anonymous
+
+
+def test_a_token_that_was_given_is_sent_and_without_any_none_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
+    keys = {"key": KEY, "secret": SECRET}
+    assert {headers.get("x-amz-security-token") for headers in sent_by_deltalake(**keys)} == {None}
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "another")
+    assert {headers["x-amz-security-token"] for headers in sent_by_deltalake(**keys, token="mine")} == {"mine"}
+
+
+def test_who_pays_and_the_keys_of_encryption_reach_deltalakes_client() -> None:
+    own = {"SSECustomerKey": b"k" * 32, "SSECustomerAlgorithm": "AES256"}
+    options = {"key": KEY, "secret": SECRET, "requester_pays": True, "s3_additional_kwargs": own}
+    heard = sent_by_deltalake(**options)
+    assert {headers["x-amz-request-payer"] for headers in heard} == {"requester"}
+    # A listing takes no key.
+    assert b64encode(b"k" * 32).decode() in {
+        headers.get("x-amz-server-side-encryption-customer-key") for headers in heard
+    }
+    kms = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "x"}
+    store: Any = open_store("s3://bucket", {"key": KEY, "secret": SECRET, "s3_additional_kwargs": kms})
+    told = store.object_store_options("/bucket/t")
+    assert (told["aws_server_side_encryption"], told["aws_sse_kms_key_id"]) == ("aws:kms", "x")

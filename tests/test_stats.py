@@ -31,6 +31,7 @@ MOMENTS = st.datetimes() | st.sampled_from([datetime.fromisoformat(text) for tex
 KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any], Callable[[Any], Any]]] = {
     "long": (pa.int64(), st.integers(-(2**63), 2**63 - 1), int),
     "byte": (pa.int8(), st.integers(-128, 127), int),
+    "flag": (pa.bool_(), st.booleans(), bool),
     "text": (pa.string(), TEXT, str),
     "float": (pa.float32(), st.floats(width=32) | st.sampled_from([math.nan, -0.0]), float),
     "double": (pa.float64(), FLOATS, float),
@@ -48,8 +49,9 @@ def footer_of(table: pa.Table, **options: Any) -> pq.FileMetaData:
 
 
 def told(table: pa.Table, **options: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(stats.of_footer(footer_of(table, **options)), parse_float=str, parse_int=str)
-    return found
+    text = stats.of_footer(footer_of(table, **options), stats.nans_in(table))
+    found: dict[str, Any] = json.loads(text, parse_float=str, parse_int=str)
+    return {"minValues": {}, "maxValues": {}, "nullCount": {}, **found}
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -88,13 +90,118 @@ def test_no_rows_and_no_statistics_tell_nothing_but_how_many() -> None:
 
 def test_times_beyond_python_and_what_has_no_order_have_no_bounds() -> None:
     far = pa.array([2**62], pa.int64()).view(pa.timestamp("us"))
-    found = told(pa.table({"far": far, "bytes": [b"a"], "flag": [True], "list": [[1]], "a.b": [1]}))
+    found = told(pa.table({"far": far, "bytes": [b"a"], "list": [[1]]}))
     assert (found["minValues"], found["maxValues"]) == ({}, {})
 
 
 def test_the_first_32_columns_are_told() -> None:
     found = told(pa.table({f"c{at}": [at] for at in range(40)}))
     assert list(found["minValues"]) == [f"c{at}" for at in range(32)]
+
+
+def test_lists_and_maps_count_as_one_column_each_and_the_fields_of_a_struct_one_by_one() -> None:
+    nested = {
+        "list": [[{"x": 1, "y": 2}]],
+        "map": pa.array([[("k", [1])]], pa.map_(pa.string(), pa.list_(pa.int64()))),
+        "struct": [{"a": 1, "b": 2}],
+    }
+    found = told(pa.table({**nested, **{f"c{at}": [at] for at in range(40)}}))
+    assert list(found["minValues"]) == ["struct", *(f"c{at}" for at in range(28))]
+    assert [found["minValues"][f"c{at}"] for at in range(28)] == [str(at) for at in range(28)]
+
+
+@pytest.mark.parametrize("order", [["a", "a.b"], ["a.b", "a"]])
+def test_a_column_and_a_field_of_one_spelling_have_bounds_of_their_own(order: list[str]) -> None:
+    """`a.b` the column, and `b` in the struct `a`: the footer calls both `a.b`."""
+    columns = {"a": pa.array([{"b": 1}, {"b": 2}]), "a.b": pa.array([70, 80])}
+    found = told(pa.table({name: columns[name] for name in order}))
+    assert (found["minValues"]["a"], found["maxValues"]["a"]) == ({"b": "1"}, {"b": "2"})
+    assert (found["minValues"]["a.b"], found["maxValues"]["a.b"]) == ("70", "80")
+
+
+NAMED = {
+    "id, s.a": (("id",), ("s", "a")),
+    " `a.b` ,`x``y`.z": (("a.b",), ("x`y", "z")),
+    "s": (("s",),),
+}
+
+
+@pytest.mark.parametrize("text", NAMED)
+def test_the_names_in_a_property_are_read_as_sparks(text: str) -> None:
+    found = stats.Indexed.of({"delta.dataSkippingStatsColumns": text, "delta.dataSkippingNumIndexedCols": "1"})
+    assert found.names == NAMED[text]
+
+
+def fit(table: pa.Table, properties: dict[str, str] | None = None, wanted: pa.Table | None = None) -> Any:
+    known = stats.of_footer(footer_of(table), stats.nans_in(table))
+    found = stats.fitted(known, (table if wanted is None else wanted).schema, stats.Indexed.of(properties or {}))
+    return None if found is None else json.loads(found)
+
+
+def test_a_commit_tells_bounds_of_every_column_or_of_none() -> None:
+    """The dataset of deltalake drops files that have bounds of some."""
+    whole = pa.table({"id": [1, 2], "flag": [True, None], "raw": [b"a", b"b"], "f": [0.5, -0.0]})
+    assert fit(whole) == {
+        "numRecords": 2,
+        "minValues": {"id": 1, "flag": True, "f": -0.0},
+        "maxValues": {"id": 2, "flag": True, "f": 0.5},
+        "nullCount": {"id": 0, "flag": 1, "raw": 0, "f": 0},
+    }
+    for bad in ([0.5, math.nan], [0.5, math.inf], [-math.inf, 1.0]):
+        told_of = fit(whole.set_column(3, "f", pa.array(bad)))
+        assert told_of == {"numRecords": 2, "nullCount": {"id": 0, "flag": 1, "raw": 0, "f": 0}}
+    only_nulls = whole.set_column(3, "f", pa.array([None, None], pa.float64()))
+    assert set(fit(only_nulls)["minValues"]) == {"id", "flag"}
+    within = fit(whole.set_column(3, "s", pa.array([{"x": math.nan, "y": 1}, {"x": 1.0, "y": 2}])))
+    assert within["minValues"] == {"id": 1, "flag": True, "s": {"y": 1}}
+
+
+def test_of_a_struct_a_commit_tells_all_or_nothing() -> None:
+    """Polars cannot read a table whose statistics have a part of a struct."""
+    cut = pa.table({"id": [1], "s": [{"x": 1, "y": 2}]})
+    assert fit(cut, {"delta.dataSkippingNumIndexedCols": "2"}) == {
+        "numRecords": 1,
+        "minValues": {"id": 1},
+        "maxValues": {"id": 1},
+        "nullCount": {"id": 0},
+    }
+    raw = pa.table({"id": [1], "s": [{"x": 1, "y": b"2"}]})
+    assert fit(raw)["minValues"] == {"id": 1}
+    assert fit(raw)["nullCount"] == {"id": 0, "s": {"x": 0, "y": 0}}
+    listed = pa.table({"id": [1], "s": [{"x": 1, "y": [2]}]})
+    assert (fit(listed)["maxValues"], fit(listed)["nullCount"]) == ({"id": 1}, {"id": 0})
+
+
+def test_a_decimal_is_spelled_without_an_exponent() -> None:
+    """The exponent of `1E-10` makes the bound null to deltalake, and the row is lost."""
+    table = pa.table({"x": pa.array([Decimal("1E-10"), Decimal(10) ** 27], pa.decimal128(38, 10))})
+    text = stats.of_footer(footer_of(table))
+    for said in (text, stats.fitted(text, table.schema, stats.Indexed())):
+        assert '"minValues":{"x":0.0000000001}' in str(said)
+        assert '"maxValues":{"x":1000000000000000000000000000.0000000000}' in str(said)
+
+
+def test_a_commit_tells_what_the_table_wants_and_asks_the_file_for_what_nobody_knows() -> None:
+    table = pa.table({f"c{at}": [at] for at in range(40)})
+    assert list(fit(table, {"delta.dataSkippingNumIndexedCols": "2"})["maxValues"]) == ["c0", "c1"]
+    assert fit(table, {"delta.dataSkippingNumIndexedCols": "0"}) == {"numRecords": 1}
+    assert fit(table, {"delta.dataSkippingNumIndexedCols": "33"}) is None
+    assert fit(table, {"delta.dataSkippingNumIndexedCols": "-1"}) is None
+    assert fit(table, {"delta.dataSkippingNumIndexedCols": "many"}) is None
+    assert fit(table, {"delta.dataSkippingStatsColumns": "c3,c30"})["minValues"] == {"c3": 3, "c30": 30}
+    assert fit(table, {"delta.dataSkippingStatsColumns": "c3,c39"}) is None
+    assert fit(table, wanted=pa.table({"new": [1], "c0": [0]})) is None
+    assert stats.fitted("", table.schema, stats.Indexed()) is None
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", '"x"', '{"numRecords":"1"}', '{"numRecords":-1}', "{}", 7, "\0"])
+def test_what_others_say_of_a_file_and_nobody_can_read_says_nothing(text: object) -> None:
+    assert stats.rows_in(text) is None
+
+
+def test_how_many_rows_a_file_has_is_read_whatever_else_is_said_of_it() -> None:
+    for more in ("", ',"minValues":null', ',"minValues":{"x":1e400}', ',"nullCount":[]'):
+        assert stats.rows_in(f'{{"numRecords":3{more}}}') == 3
 
 
 def test_other_readers_find_every_row_by_every_value(place: Place) -> None:

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txsink import layout, schema, stats
+from txsink import layout, schema
 from txsink.entry import Column, DataFile
 from txsink.errors import CorruptError, InvalidRequestError
-from txsink.parquet import footer_of
+from txsink.parquet import footer_of, stats_of
 from txsink.place import Place
 from txsink.stage import StagedFile
 from txsink.store import Store
@@ -90,10 +90,8 @@ class Guest(NamedTuple):
         partition = layout.parse_partitions(data)
         _require_columns(footer.schema.to_arrow_schema(), columns, partition, f"adopt {where}")
         self.store.adopt(where, f"{self.place.directory}/{data}")
-        told = stats.of_region(found.region) if self.place.mark else ""
-        file = DataFile(
-            data, found.identity.bytes, found.identity.digest, footer.num_rows, layout.parse_partitions(data), told
-        )
+        told = stats_of(self.store, f"{self.place.directory}/{data}", found) if self.place.mark else ""
+        file = DataFile(data, found.identity.bytes, found.identity.digest, footer.num_rows, partition, told)
         return StagedFile(self.writer, self.run, self.epoch, file, columns, found.identity.stamp)
 
 

@@ -207,7 +207,7 @@ def _named(log: Log) -> Callable[[], list[Fact]]:
 def _file_problems(log: Log, files: Callable[[], list[Fact]], *, deep: bool) -> list[Problem]:
     try:
         named = files()
-    except CorruptError as error:
+    except (CorruptError, InvalidRequestError) as error:
         return [Problem(layout.LOG_DIRECTORY, f"the data files were not looked at: {error.attempted}: {error.found}")]
     places = Places(log)
     problems = ((fact.path or "", places.problem(fact, deep=deep)) for fact in named)
@@ -239,12 +239,15 @@ def _lies(end: End) -> str:
 # -- explain ------------------------------------------------------------------------------------------
 
 
-def explain(log: Log, writer: str, epoch: int) -> Explanation:
-    """Why an epoch is committed, skipped, aborted, pending, or nothing the log knows of."""
+def explain(log: Log, writer: str, epoch: int, is_visible: Callable[[Pending], bool] = lambda _: False) -> Explanation:
+    """Why an epoch is committed, skipped, aborted, pending, or nothing the log knows of.
+
+    `is_visible`: whether another log has a pending one for its readers already.
+    """
     state = log.refresh()
     for pending in state.pending_of(writer):
         if pending.epoch == epoch and pending.mode != REWIND:
-            return _pending(log, pending)
+            return _pending(log, pending, is_visible=is_visible(pending))
     chosen = (pc.field("writer") == writer) & pc.field("kind").isin(["commit", "abort", "add"])
     facts = segment.rows_of(log.facts().filter(chosen))
     committed, last = _walk(facts, epoch)
@@ -291,8 +294,18 @@ def _walk(facts: list[Fact], epoch: int) -> tuple[Fact | None, Fact | None]:
     return committed, last
 
 
-def _pending(log: Log, pending: Pending) -> Explanation:
+def _pending(log: Log, pending: Pending, *, is_visible: bool) -> Explanation:
     prepare = log.prepare_entry(pending.prepared)
+    rows = sum(file.rows for file in prepare.files)
+    if is_visible:
+        sentence = (
+            f"It was prepared at version {pending.prepared} and is committed in Delta's log; the entry that says so"
+            " here is still to come, and recover appends it."
+        )
+        return Explanation(
+            pending.writer, pending.epoch, "committed", sentence, pending.run, pending.prepared, None,
+            moment(prepare.time_ms), len(prepare.files), rows,
+        )  # fmt: skip
     sentence = f"It was prepared at version {pending.prepared} and is neither committed nor aborted"
     if pending.is_publishing:
         sentence += "; it has begun to replace files, so it can only be committed"
@@ -300,7 +313,6 @@ def _pending(log: Log, pending: Pending) -> Explanation:
         sentence += ". The run that prepared it still holds the writer and may commit it; if it died, recover does."
     else:
         sentence += ". The run that prepared it was retired, so recover has to finish it."
-    rows = sum(file.rows for file in prepare.files)
     return Explanation(
         pending.writer, pending.epoch, "pending", sentence, pending.run, pending.prepared, None,
         moment(prepare.time_ms), len(prepare.files), rows,

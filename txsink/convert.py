@@ -16,14 +16,14 @@ from typing import NamedTuple
 
 import pyarrow.compute as pc
 
-from txsink import layout, segment, stats
+from txsink import layout, segment
 from txsink.delta import DeltaLog
 from txsink.delta_actions import Made, add_of, begun, info_of, remove_of, txn_of, zoned_columns
+from txsink.delta_files import told
 from txsink.delta_state import Action, DeltaState, decoded_path, encoded_path
-from txsink.entry import Convert, DataFile
-from txsink.errors import ConflictError, CorruptError, InvalidRequestError
+from txsink.entry import Convert
+from txsink.errors import ConflictError, InvalidRequestError
 from txsink.log import Log, Slot
-from txsink.parquet import footer_of
 from txsink.place import own_staging
 from txsink.publish import DELTA, PARQUET
 from txsink.segment import Fact
@@ -123,22 +123,15 @@ def _caught_up(log: Log, delta: DeltaLog, live: dict[str, Fact], what: str, foun
     made = Made(log.state.table_id, log.state.partition_columns, log.stamps.now_ms())
     actions = begun(found, made, log.state.columns, what)
     zoned = zoned_columns(log.state.columns, log.state.partition_columns)
-    actions += [add_of(_with_stats(log, fact), fact.time_ms, zoned) for fact in missing]
+    metadata = next((one["metaData"] for one in actions if "metaData" in one), found.metadata)
+    for fact in missing:
+        stats = told(log.store, log.root, fact.file(), metadata)
+        actions.append(add_of(fact.file(), fact.time_ms, zoned, stats))
     actions += [remove_of(body, made.time_ms) for body in extra]
     for writer, known in log.state.writers.items():
         if known.last_epoch is not None and (found.txn(writer) or -1) < known.last_epoch:
             actions.append(txn_of(writer, known.last_epoch))
     return actions or None
-
-
-def _with_stats(log: Log, fact: Fact) -> DataFile:
-    footer = footer_of(log.store, f"{log.root}/{fact.path}")
-    if footer is None or not footer.region:
-        raise CorruptError(
-            f"convert {log.root}", f"its file {fact.path} is missing or no Parquet file", "See `txsink verify`"
-        )
-    file = fact.file()
-    return DataFile(file.path, file.bytes, file.digest, file.rows, file.partition, stats.of_region(footer.region))
 
 
 def _put_away(log: Log) -> None:

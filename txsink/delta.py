@@ -12,6 +12,7 @@ writers with conditional puts, which delta-rs has and Spark needs a log store fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from threading import Thread
 from typing import Any, TypeAlias
@@ -108,12 +109,7 @@ class DeltaLog:
         for version in range(first, last + 1):
             found = self.actions(version)
             if found is None:
-                raise CorruptError(
-                    f"read version {version} of the Delta log",
-                    "it was cleaned up",
-                    "Keep commits (delta.logRetentionDuration) for longer than an epoch stays prepared",
-                    delta_version=version,
-                )
+                raise _cleaned_up(version)
             yield version, found
 
     def files(self) -> dict[str, dict[str, Any]]:
@@ -146,10 +142,19 @@ class DeltaLog:
             try:
                 return deltalake.DeltaTable(self.uri, version, _options_of(self.store, self.root))
             except deltalake.exceptions.TableNotFoundError as error:
+                if version is not None and self._has_commits():
+                    raise _cleaned_up(version) from error
                 advice = "Restore its _delta_log from a copy; nothing was changed"
                 raise CorruptError(what, "deltalake finds no Delta table there", advice) from error
             except (deltalake.exceptions.DeltaError, OSError) as error:
                 kind = type(error).__name__  # not its words: of some stores they hold what was sent
+        if (lost := self._lost_checkpoint()) is not None:
+            raise CorruptError(
+                what,
+                f"{layout.DELTA_POINTER_PATH} names a checkpoint of version {lost}, and there is none",
+                f"Delete {layout.DELTA_POINTER_PATH}, which only saves time, and retry",
+                delta_version=lost,
+            )
         raise UnavailableError(
             what, f"deltalake cannot read it ({kind})", "Retry; if it stays so, read it by deltalake alone"
         )
@@ -223,12 +228,29 @@ class DeltaLog:
         except (ValueError, RecursionError):
             return -1
 
+    def _lost_checkpoint(self) -> int | None:
+        """The version of the last checkpoint, when it is not there."""
+        pointer = self._pointed()
+        if pointer is None or pointer < 0:
+            return None
+        names = self.store.list(f"{self.root}/{layout.DELTA_DIRECTORY}")
+        return None if any(name.startswith(f"{pointer:020d}.checkpoint.") for name in names) else pointer
+
     def _at(self, version: int) -> str:
         return f"{self.root}/{layout.delta_commit_path(version)}"
 
     def _has_commits(self) -> bool:
         names = self.store.list(f"{self.root}/{layout.DELTA_DIRECTORY}")
         return any(name[:20].isdecimal() for name in names)
+
+
+def _cleaned_up(version: int) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"read version {version} of the Delta log",
+        "it was cleaned up",
+        "Read a newer version; delta.logRetentionDuration says for how long versions are kept",
+        delta_version=version,
+    )
 
 
 # -- what deltalake says ------------------------------------------------------------------------------
@@ -307,7 +329,8 @@ def plain_text(text: str | None, kind: pa.DataType) -> str | None:
     if not text:
         return None
     if kind == ZONED:
-        text = text.replace("T", " ").removesuffix("Z")
+        with suppress(pa.ArrowInvalid):  # a time that names no zone is one of UTC
+            text = str(pa.array([text]).cast(ZONED).cast(pa.timestamp("us"))[0])
     return schema.partition_text(schema.partition_values([text], kind), "")[0]
 
 

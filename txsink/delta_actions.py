@@ -1,7 +1,7 @@
 """The actions that txsink's commits to Delta's log are made of. Pure.
 
 Promises: paths, partition values and schemas as the Delta protocol spells them; a column that the table has with
-another type, and nulls where it takes none, are refused before anything is committed.
+another type is refused before anything is committed.
 Relies on: `delta` for types, `delta_state` for what the table is.
 Does not promise: that the actions may be committed. `publish.delta` decides on that.
 """
@@ -17,7 +17,7 @@ from txsink import schema
 from txsink.delta import ZONED, fields_of, zoned_text
 from txsink.delta_state import Action, DeltaState
 from txsink.entry import Column, DataFile
-from txsink.errors import ConflictError, InvalidRequestError
+from txsink.errors import ConflictError
 
 
 class Made(NamedTuple):
@@ -48,7 +48,7 @@ def info_of(
     return {"commitInfo": info}
 
 
-def add_of(file: DataFile, time_ms: int, zoned: set[str]) -> Action:
+def add_of(file: DataFile, time_ms: int, zoned: set[str], stats: str) -> Action:
     """A file that comes. `zoned`: the partition columns that are times of a zone."""
     values = {name: zoned_text(text) if name in zoned else text for name, text in file.partition.items()}
     return {
@@ -58,7 +58,7 @@ def add_of(file: DataFile, time_ms: int, zoned: set[str]) -> Action:
             "size": file.bytes,
             "modificationTime": time_ms,
             "dataChange": True,
-            "stats": file.stats or None,
+            "stats": stats,
         }
     }
 
@@ -129,18 +129,3 @@ def _kind(kind: Any) -> Any:
     if "fields" in kind:
         return [(part["name"], _kind(part["type"])) for part in kind["fields"]]
     return {name: _kind(kind[name]) for name in ("type", "elementType", "keyType", "valueType") if name in kind}
-
-
-def require_values(found: DeltaState, files: list[DataFile], what: str) -> None:
-    """Refuse nulls, or missing columns, where the Delta table allows none."""
-    required = [field["name"] for field in found.fields if not field.get("nullable", True)]
-    for file in files if required else ():
-        counts = msgspec.json.decode(file.stats or "{}").get("nullCount", {})
-        for name in required:
-            nulls = counts.get(name, file.rows) if name not in file.partition else file.partition[name] is None
-            if nulls:
-                raise InvalidRequestError(
-                    what,
-                    f"column {name!r} of the Delta table takes no nulls, and {file.path} may have some",
-                    "Fill them",
-                )

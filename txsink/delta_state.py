@@ -11,13 +11,14 @@ there, percent-encoded.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
 import msgspec
 
-from txsink.errors import ConflictError, CorruptError, InvalidRequestError
+from txsink.errors import CorruptError, InvalidRequestError
 
 Action: TypeAlias = dict[str, dict[str, Any]]
 
@@ -57,9 +58,13 @@ _OF_FILES = {
         "typeWidening",
         "typeWidening-preview",
     ),
+    "char or varchar within another type",
     *("variantType", "variantType-preview", "variantShredding-preview", "changeDataFeed"),
 }
 _RETENTION = "delta.setTransactionRetentionDuration"
+TEXT_TYPE = "__CHAR_VARCHAR_TYPE_STRING"  # how Spark keeps the length of a text, in the metadata of its column
+_ELSEWHERE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # a URI
+_TEXT_TYPES = re.compile(r"(?:var)?char\(\d+\)")
 
 
 # What a commit must hold at least where its actions bear on ours.
@@ -117,6 +122,9 @@ _BODIES: dict[str, Any] = {
 }
 
 
+_Line: TypeAlias = dict[str, dict[str, Any] | None]
+
+
 class DeltaState(msgspec.Struct):
     """A Delta table at `version` (-1: there is none). `files`, by path, is None until somebody needs it.
 
@@ -163,8 +171,11 @@ class DeltaState(msgspec.Struct):
 def actions_of(data: bytes, version: int) -> list[Action]:
     """The actions of one commit."""
     try:
+        # Some writers spell the actions that a line has not as null.
         lines = [
-            msgspec.json.decode(line, type=dict[str, dict[str, Any]]) for line in data.splitlines() if line.strip()
+            {kind: body for kind, body in msgspec.json.decode(line, type=_Line).items() if body is not None}
+            for line in data.splitlines()
+            if line.strip()
         ]
         for line in lines:
             for kind, body in line.items():
@@ -215,9 +226,10 @@ def require_writable(state: DeltaState, what: str, *, is_empty: bool = False) ->
         asked.add("checkConstraints")
     if state.properties.get("delta.columnMapping.mode", "none") != "none":
         asked.add(_COLUMN_MAPPING)
-    asked |= {
-        name for field in _all_fields(state.fields) for key, name in _IN_FIELDS.items() if key in field["metadata"]
-    }
+    every = _all_fields(state.fields)
+    asked |= {name for field in every for key, name in _IN_FIELDS.items() if key in field["metadata"]}
+    if any(not _TEXT_TYPES.fullmatch(str(field["metadata"].get(TEXT_TYPE, "char(1)"))) for field in every):
+        asked.add("char or varchar within another type")
     if int(state.protocol.get("minWriterVersion", _WRITER)) > _FEATURES_FROM:
         asked.add(f"writer version {state.protocol['minWriterVersion']}")
     if is_empty:
@@ -291,6 +303,32 @@ def _nested_kinds(fields: Iterable[dict[str, Any]]) -> set[str]:
     return found
 
 
+# -- outcomes ---------------------------------------------------------------------------------------------
+
+
+def app_id(writer: str) -> str:
+    """The name under which the outcomes of a writer's transactions stand."""
+    return f"txsink:{writer}"
+
+
+def abort_id(writer: str, prepared: int) -> str:
+    """The same for one abort, while earlier epochs of the writer are pending."""
+    return f"txsink-abort-{published(prepared) + 1}:{writer}"
+
+
+def published(prepared: int) -> int:
+    """What says that the transaction prepared at a version of our log is published; one more: that it never can be."""
+    return 2 * prepared
+
+
+def resolved(found: DeltaState, writer: str, prepared: int) -> bool | None:
+    """Whether a transaction is published, or can never be; None: neither yet."""
+    if found.txn(abort_id(writer, prepared)) is not None:
+        return False
+    value = found.txn(app_id(writer))
+    return None if value is None or value < published(prepared) else value == published(prepared)
+
+
 def encoded_path(path: str) -> str:
     """A path as the Delta log spells it."""
     return quote(path, safe="/=-_.~!$&'()*+,;:@")
@@ -301,39 +339,26 @@ def decoded_path(path: str) -> str:
     return unquote(path)
 
 
+def path_in_table(path: str, what: str) -> str:
+    """The path of a file of the table, relative to it; one that leads out of the table is refused."""
+    found = decoded_path(path)
+    if _ELSEWHERE.match(path) or found.startswith("/"):
+        raise InvalidRequestError(
+            what,
+            f"its file {path!r} lies elsewhere, as those of a shallow clone do",
+            "Read it with Delta's own readers, or clone it deeply",
+            path=path,
+        )
+    if "\x00" in found or not {"", ".", ".."}.isdisjoint(found.split("/")):
+        raise CorruptError(
+            what, f"its log names the file {path!r}, which is no path within the table", "Restore the log from a copy"
+        )
+    return found
+
+
 def encode(actions: Iterable[Action]) -> bytes:
     """A commit's bytes."""
     return b"".join(msgspec.json.encode(action) + b"\n" for action in actions)
-
-
-# -- what an overwrite replaces -----------------------------------------------------------------------
-
-
-def followed(doomed: set[str], own: set[str], actions: Iterable[Action], version: int, what: str) -> set[str]:
-    """The files to be replaced, after a commit that came between prepare and publish.
-
-    `own`: files that earlier epochs of the same writer bring, which are replaced as well.
-    """
-    bodies = [(kind, body) for action in actions for kind, body in action.items()]
-    adds = [body for kind, body in bodies if kind == "add"]
-    removes = {body["path"] for kind, body in bodies if kind == "remove"}
-    gone = doomed & removes
-    added = {body["path"] for body in adds}
-    came = added & own
-    if not gone or not added - own:
-        return (doomed - gone) | came
-    if any(kind == "txn" and str(body.get("appId")).startswith("txsink:") for kind, body in bodies):
-        return (doomed - gone) | came  # an overwrite of txsink's: its rows are its own
-    is_rearranged = not any(body.get("dataChange", True) for body in adds)
-    if is_rearranged and removes <= doomed:
-        return (doomed - gone) | added
-    raise ConflictError(
-        what,
-        f"version {version} of the Delta table rewrote files that this epoch replaces, together with others or with"
-        " other rows",
-        "Drop the epoch (`txsink abort`) and write it again",
-        version=version,
-    )
 
 
 def _corrupt(version: int, found: str) -> CorruptError:

@@ -18,21 +18,28 @@ import msgspec
 
 from txsink import layout
 from txsink.delta import DeltaLog, is_local
-from txsink.errors import TxsinkError
+from txsink.errors import InvalidRequestError, TxsinkError
 
 _log = logging.getLogger(__name__)
 
-EVERY = 100  # commits since the last one
+EVERY = 100  # commits since the last one, where the table does not say
+_INTERVAL = "delta.checkpointInterval"
 _FILE_BYTES_MAX = 1 << 30
 
 
 def start(delta: DeltaLog) -> None:
     """Make a checkpoint in a thread of its own, if enough was committed since the last one and none is under way."""
-    if delta.commits < EVERY or (delta.upkeep is not None and delta.upkeep.is_alive()):
+    if delta.commits < every(delta) or (delta.upkeep is not None and delta.upkeep.is_alive()):
         return
     delta.commits = 0
     delta.upkeep = threading.Thread(target=_quietly, args=(delta,), name="txsink-checkpoint")
     delta.upkeep.start()
+
+
+def every(delta: DeltaLog) -> int:
+    """After how many commits the table wants a checkpoint."""
+    text = str(delta.state.properties.get(_INTERVAL, ""))
+    return int(text) if text.isdecimal() and int(text) else EVERY
 
 
 def finish(delta: DeltaLog) -> None:
@@ -59,7 +66,9 @@ def _quietly(delta: DeltaLog) -> None:
     try:
         checkpoint(delta)
     except Exception as error:  # noqa: BLE001 -- whatever deltalake raises, a checkpoint only saves time
-        _log.warning("no checkpoint of %s was made: %s", delta.root, type(error).__name__)
+        # Of other errors not the words: of some stores they hold what was sent.
+        said = str(error) if isinstance(error, TxsinkError) else type(error).__name__
+        _log.warning("no checkpoint of %s was made: %s", delta.root, said)
 
 
 def _checkpoint_aside(delta: DeltaLog, table: Any) -> None:
@@ -71,6 +80,12 @@ def _checkpoint_aside(delta: DeltaLog, table: Any) -> None:
     names = _needed(delta, table)
     for name in names:
         data = store.read(f"{delta.root}/{layout.DELTA_DIRECTORY}/{name}", _FILE_BYTES_MAX)
+        if data is not None and len(data) > _FILE_BYTES_MAX:
+            raise InvalidRequestError(
+                f"make a checkpoint of {delta.root}",
+                f"{name} is larger than {_FILE_BYTES_MAX >> 20} MiB",
+                "Make checkpoints of this table by deltalake's create_checkpoint or by Spark",
+            )
         if data is not None:
             store.put_hint(f"{scratch}/{layout.DELTA_DIRECTORY}/{name}", data, delta.stamps.new_id())
     try:

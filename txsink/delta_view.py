@@ -11,13 +11,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txsink import schema, segment
+from txsink import schema, segment, stats
 from txsink.delta import DeltaLog, columns_of, plain_text
-from txsink.delta_state import DeltaState, decoded_path
+from txsink.delta_state import DeltaState, path_in_table, resolved
 from txsink.entry import Column, Commit, Convert, Prepare
 from txsink.errors import InvalidRequestError
 from txsink.log import Log
 from txsink.segment import Fact
+from txsink.state import Pending
 
 
 def state_at(log: Log, delta: DeltaLog, version: int | None) -> DeltaState:
@@ -41,7 +42,7 @@ def facts_in(log: Log, delta: DeltaLog, state: DeltaState) -> list[Fact]:
     ours = _added(log)
     found = []
     for body in delta.files_of(state).values():
-        path = decoded_path(body["path"])
+        path = path_in_table(body["path"], f"read the Delta table {delta.root}")
         if path in ours:
             found.append(ours[path])
             continue
@@ -49,11 +50,16 @@ def facts_in(log: Log, delta: DeltaLog, state: DeltaState) -> list[Fact]:
             name: plain_text(body["partitionValues"].get(name), known.field(name).type)
             for name in state.partition_columns
         }
-        rows = msgspec.json.decode(body.get("stats") or "{}").get("numRecords")
+        rows = stats.rows_in(body.get("stats"))
         found.append(
             Fact(-1, "add", "", "", None, None, 0, path, body["size"], "", rows, msgspec.json.encode(texts).decode())
         )
     return found
+
+
+def is_visible(delta: DeltaLog, pending: Pending) -> bool:
+    """Whether Delta's log has the commit of a transaction that is pending in ours: readers see it."""
+    return resolved(delta.refresh(), pending.writer, pending.prepared) is True
 
 
 def _added(log: Log) -> dict[str, Fact]:

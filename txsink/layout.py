@@ -71,6 +71,7 @@ _SEGMENT = re.compile(r"([0-9]{20})-([0-9]{20})\.segment")
 _REMOVED = re.compile(r"([0-9]{20})/(.*)\.removed", re.DOTALL)
 _TEMPORARY = re.compile(r"\.[0-9a-f]+(-[0-9]+)?\.tmp")  # other programs have theirs in Delta's log
 _EPOCH = re.compile(r"0|[1-9][0-9]{0,18}")
+_RESERVED = ("txsink:", "txsink-abort-")  # how the names begin that Delta's log keeps outcomes under
 _GUEST = re.compile(rf"guest-({_EPOCH.pattern})-([0-9a-f]{{4,64}})/.+", re.DOTALL)
 _DATA_NAME = re.compile(rf"part-({_EPOCH.pattern})-(0|[1-9][0-9]{{0,8}})-([0-9a-f]{{4,64}})\.parquet")
 
@@ -293,6 +294,8 @@ def name_problem(text: str) -> str | None:
         return "it holds a NUL character"
     if any("\ud800" <= char <= "\udfff" for char in text):
         return "it holds half of a character (a lone surrogate)"
+    if text.startswith(_RESERVED):
+        return "it begins as the names do under which Delta's log keeps the outcomes of writers"
     if len(writer_directory(text).encode()) > NAME_BYTES_MAX:
         return f"it is longer than {NAME_BYTES_MAX} bytes once escaped"
     return None

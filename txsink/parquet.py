@@ -15,6 +15,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import math
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,6 +33,7 @@ _MAGIC = b"PAR1"
 _TAIL_BYTES = 16 << 10
 _FOOTER_BYTES_MAX = 1 << 30
 _BATCH_ROWS = 64 << 10
+_LOOKED_AT_BYTES_MAX = 256 << 20  # of a file that others wrote, whose rows are read for the sake of its statistics
 
 # A dictionary pays for itself where each value occurs twice, as long as it fits a page: 1 MiB, of eight bytes a value.
 _DICTIONARY_VALUES_MAX = 128 << 10
@@ -139,7 +141,7 @@ class ParquetOutput:
         # ORDER: bytes durable before the record exists, else a prepare entry names a torn file (I3).
         self.upload = self._output.seal()
         region = bytes(end[-_footer_bytes(end) :])
-        told = stats.of_region(region, self._nans) if self._has_stats else ""
+        told = stats.of_footer(pq.read_metadata(pa.BufferReader(region)), self._nans) if self._has_stats else ""
         digest = hashlib.sha256(region).hexdigest()
         return DataFile(self._path, self.bytes, digest, self.rows, layout.parse_partitions(self._path), told)
 
@@ -225,6 +227,32 @@ def footer_of(store: Store, path: str) -> Footer | None:
     region = tail.data[-size:] if is_whole else b""
     digest = hashlib.sha256(region).hexdigest() if is_whole else ""
     return Footer(Identity(tail.bytes, digest, tail.stamp), region)
+
+
+def stats_of(store: Store, path: str, found: Footer, indexed: stats.Indexed = stats.Indexed()) -> str:  # noqa: B008 -- a tuple
+    """The statistics of a file that others wrote. Whether a floating-point column holds a NaN, only its rows show."""
+    footer = pq.read_metadata(pa.BufferReader(found.region))
+    doubtful = stats.doubtful(footer, indexed)
+    if not doubtful:
+        return stats.of_footer(footer, frozenset(), indexed)
+    data = store.read(path, found.identity.bytes) if found.identity.bytes <= _LOOKED_AT_BYTES_MAX else None
+    if data is None:
+        return stats.of_footer(footer, None, indexed)
+    nans: set[stats.Leaf] = set()
+    for table in groups_of(data, {leaf[0] for leaf in doubtful}, f"read {path}"):
+        nans |= stats.nans_in(table, indexed._replace(first=-1))
+    return stats.of_footer(footer, nans, indexed)
+
+
+def groups_of(data: bytes, names: Collection[str], what: str) -> Iterator[pa.Table]:
+    """Some columns of a file, those of them that it has, one row group after the other."""
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        held = [name for name in file.schema_arrow.names if name in names]
+        for at in range(file.num_row_groups):
+            yield file.read_row_group(at, held).select(held)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptError(what, f"the file cannot be read: {error}", "Write the epoch again") from error
 
 
 def columns_in(region: bytes) -> tuple[Column, ...]:

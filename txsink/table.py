@@ -254,7 +254,8 @@ class Table:
         def read() -> list[PendingTransaction]:
             state = self._state
             waiting = [
-                self._waiting(item, "publishing" if item.is_publishing else "prepared") for item in state.pending
+                self._waiting(item, "publishing" if item.is_publishing or self._is_visible(item) else "prepared")
+                for item in state.pending
             ]
             return waiting + [self._waiting(item, "aborting") for item in state.aborting]
 
@@ -289,7 +290,7 @@ class Table:
 
     def explain(self, writer: str, epoch: int) -> Explanation:
         """What became of an epoch, and why."""
-        return self._retrying(lambda: audit.explain(self.log, writer, epoch))
+        return self._retrying(lambda: audit.explain(self.log, writer, epoch, self._is_visible))
 
     def __repr__(self) -> str:
         return f"<txsink.Table {self.path!r} version {self.version}>"
@@ -366,6 +367,9 @@ class Table:
             return known.field(name)
         advice = did_you_mean(name, known.names, f"Choose among {', '.join(known.names)}")
         raise InvalidRequestError(f"read {self.path}", f"there is no column {name!r}", advice)
+
+    def _is_visible(self, item: Pending) -> bool:
+        return self.delta is not None and delta_view.is_visible(self.delta, item)
 
     def _waiting(self, item: Pending, state: str) -> PendingTransaction:
         prepare = self.log.prepare_entry(item.prepared)

@@ -21,15 +21,13 @@ and a record is 100 bytes in each checkpoint.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from txsink import delta_state as states
-from txsink import delta_upkeep, layout, schema
+from txsink import delta_upkeep, layout
 from txsink.decision import End
-from txsink.delta import DeltaLog, columns_of, fields_of, plain_text
+from txsink.delta import DeltaLog, columns_of, fields_of
 from txsink.delta_actions import (
     Made,
     add_of,
@@ -37,10 +35,11 @@ from txsink.delta_actions import (
     info_of,
     new_fields,
     remove_of,
-    require_values,
     txn_of,
     zoned_columns,
 )
+from txsink.delta_files import require_values, told
+from txsink.delta_overwrite import doomed
 from txsink.delta_state import Action, DeltaState
 from txsink.entry import Column, DataFile, Prepare
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError, TxsinkError
@@ -50,7 +49,9 @@ from txsink.parquet import columns_in, footer_of
 from txsink.place import Place, leave_mark, place_in_table
 from txsink.publish import DELTA, Admission, Epoch, Published, corrupt, end_of
 from txsink.stage import StagedFile, verify
-from txsink.state import APPEND, OVERWRITE_PARTITIONS, REWIND, State, union
+from txsink.state import APPEND, REWIND, State, union
+
+FRESH_MS = 10_000  # a look at a file tells that it is there, as long as it is not older
 
 
 class DeltaPublisher:
@@ -64,7 +65,7 @@ class DeltaPublisher:
         self.log = log
         self.store = log.store
         self.delta = delta
-        self._fresh: set[str] = set()  # files looked at by this process since they were staged
+        self._looks: dict[str, int] = {}  # when this process last saw a file whole
 
     def place(self, writer: str, run: str) -> Place:
         """The table itself, and the mark that leads a later run to what is left."""
@@ -103,7 +104,7 @@ class DeltaPublisher:
         if mode != APPEND:
             states.require_overwritable(found, what)
         new_fields(found, columns, what)
-        require_values(found, files, what)
+        require_values(self.store, self.log.root, found, files, what)
         known = found.txn(writer)
         is_committed = known is not None and known >= epoch
         if is_committed:
@@ -120,7 +121,7 @@ class DeltaPublisher:
         """Another identity than recorded; damage in a page, when the file was touched since."""
         found = verify(self.store, self._path(staged.file.path), staged.file, staged.stamp)
         if found is None:
-            self._fresh.add(staged.file.path)
+            self._looks[staged.file.path] = self.log.stamps.now_ms()
         return found
 
     def settle(self, staged: Iterable[StagedFile]) -> None:
@@ -189,18 +190,20 @@ class DeltaPublisher:
         outcome: list[bool] = []
 
         def make(found: DeltaState) -> list[Action] | None:
-            resolved = _resolved(found, prepare)
+            resolved = states.resolved(found, prepare.writer, prepare.version)
             outcome[:] = [resolved is not False]
             if resolved is not None:
                 return None
             epoch = found.txn(prepare.writer)
+            self._require_no_later(epoch, prepare, what)
             if prepare.mode != REWIND and epoch is not None and epoch >= prepare.epoch:
                 outcome[:] = [False]  # somebody else has committed the epoch: ours must never follow
                 return [self._poison(prepare)]
             return self._actions(found, prepare, what)
 
         version = self.delta.commit(make, _info("WRITE", prepare), what)
-        self._fresh.difference_update(file.path for file in prepare.files)
+        for file in prepare.files:
+            self._looks.pop(file.path, None)
         return Published(outcome[0], self.delta.state.version if version is None else version)
 
     def forbid(self, prepare: Prepare) -> bool:
@@ -211,7 +214,7 @@ class DeltaPublisher:
         outcome: list[bool] = []
 
         def make(found: DeltaState) -> list[Action] | None:
-            resolved = _resolved(found, prepare)
+            resolved = states.resolved(found, prepare.writer, prepare.version)
             outcome[:] = [resolved is not True]
             if resolved is not None or self._problem(found, what, prepare.base):
                 return None  # a log that is gone, or another table's, takes no commit of ours, now or by a stalled run
@@ -252,7 +255,8 @@ class DeltaPublisher:
     def _poison(self, prepare: Prepare) -> Action:
         """The record behind which nobody can publish the transaction."""
         is_next = all(one.prepared >= prepare.version for one in self.log.state.pending_of(prepare.writer))
-        return txn_of(_app_id(prepare) if is_next else _abort_id(prepare), _published(prepare) + 1)
+        name = states.app_id(prepare.writer) if is_next else states.abort_id(prepare.writer, prepare.version)
+        return txn_of(name, states.published(prepare.version) + 1)
 
     def _columns(self, prepare: Prepare) -> tuple[Column, ...]:
         return union(self.log.state.columns, prepare.columns)
@@ -283,12 +287,7 @@ class DeltaPublisher:
 
     def _actions(self, found: DeltaState, prepare: Prepare, what: str) -> list[Action]:
         """The commit that makes the transaction visible."""
-        for file in prepare.files:
-            # Once for each process: what it saw whole just now, it does not ask for again.
-            if file.path not in self._fresh:
-                if (end := self.ends(prepare, file)[0]) is not End.SAME:
-                    raise corrupt(prepare, file, end, End.ABSENT)
-                self._fresh.add(file.path)
+        self._require_there(prepare)
         self._require_ours(found, what, prepare.base)
         if found.version >= 0:
             states.require_writable(found, what)
@@ -297,15 +296,32 @@ class DeltaPublisher:
         made = self._made(prepare)
         columns = self._columns(prepare)
         actions = begun(found, made, columns if found.version < 0 else prepare.columns, what)
-        actions += [txn_of(prepare.writer, prepare.epoch), txn_of(_app_id(prepare), _published(prepare))]
+        actions += [
+            txn_of(prepare.writer, prepare.epoch),
+            txn_of(states.app_id(prepare.writer), states.published(prepare.version)),
+        ]
         files = self.delta.files() if prepare.mode != APPEND else {}
-        actions += [remove_of(files[path], prepare.time_ms) for path in sorted(self._doomed(found, prepare, what))]
+        gone = doomed(self.delta, found, prepare, self.log.state.partition_columns, what)
+        actions += [remove_of(files[path], prepare.time_ms) for path in sorted(gone)]
         zoned = zoned_columns(columns, made.partition_columns)
-        return actions + [add_of(file, prepare.time_ms, zoned) for file in prepare.files]
+        metadata = next((one["metaData"] for one in actions if "metaData" in one), found.metadata)
+        for file in prepare.files:
+            stats = told(self.store, self.log.root, file, metadata)
+            actions.append(add_of(file, prepare.time_ms, zoned, stats))
+        return actions
+
+    def _require_there(self, prepare: Prepare) -> None:
+        """Refuse files that VACUUM has taken; what was seen whole seconds ago is not asked for again."""
+        now = self.log.stamps.now_ms()
+        for file in prepare.files:
+            if not 0 <= now - self._looks.get(file.path, -FRESH_MS) < FRESH_MS:
+                if (end := self.ends(prepare, file)[0]) is not End.SAME:
+                    raise corrupt(prepare, file, end, End.ABSENT)
+                self._looks[file.path] = now
 
     def _require_fit(self, found: DeltaState, prepare: Prepare, what: str) -> None:
         """Refuse files that were made for columns the table does not have any more."""
-        require_values(found, list(prepare.files), what)
+        require_values(self.store, self.log.root, found, prepare.files, what)
         own = {column.name for column in prepare.columns}
         for file in prepare.files:
             footer = footer_of(self.store, self._path(file.path))
@@ -317,66 +333,25 @@ class DeltaPublisher:
                     "Drop the epoch (`txsink abort`) and write it again",
                 )
 
+    def _require_no_later(self, epoch: int | None, prepare: Prepare, what: str) -> None:
+        """Refuse a rewind behind an epoch of another program, which could then be committed twice."""
+        last = self.log.state.last_epoch(prepare.writer)
+        if prepare.mode == REWIND and epoch is not None and (last is None or epoch > last):
+            raise ConflictError(
+                what,
+                f"another program has committed epoch {epoch} of this writer since, in Delta's log",
+                "Abort the rewind, and go on after that epoch",
+            )
+
     def _made(self, prepare: Prepare) -> Made:
         state = self.log.state
         return Made(state.table_id, state.partition_columns, prepare.time_ms)
-
-    def _doomed(self, found: DeltaState, prepare: Prepare, what: str) -> set[str]:
-        """The paths, as Delta spells them, of the files this transaction takes away."""
-        if prepare.mode == APPEND:
-            return set()
-        own = {states.encoded_path(file.path) for file in prepare.removes}
-        states.require_overwritable(found, what)
-        if prepare.mode == REWIND:
-            if lost := own - set(self.delta.files()):
-                raise ConflictError(
-                    what,
-                    f"{min(lost)} is not in the Delta table any more: another program rewrote or removed it",
-                    "Abort the rewind, and write the former content again",
-                )
-            return own
-        base = -1 if prepare.base is None else prepare.base
-        doomed = set(self.delta.files()) if base == found.version else set()
-        if base != found.version:
-            doomed = set(self.delta.files_of(self.delta.at(base))) if base >= 0 else set()
-            for version, actions in self.delta.between(base + 1, found.version):
-                doomed = states.followed(doomed, own, actions, version, what)
-        if prepare.mode == OVERWRITE_PARTITIONS:
-            touched = {tuple(file.partition.items()) for file in prepare.files}
-            known, by = schema.schema_of(self._columns(prepare)), self.log.state.partition_columns
-            doomed = {path for path in doomed if _partition(self.delta.files()[path], known, by) in touched}
-        return doomed
 
 
 def _is_mark(name: StagedName) -> bool:
     return name.path == layout.mark_path(name.writer, name.run)
 
 
-def _app_id(prepare: Prepare) -> str:
-    return f"txsink:{prepare.writer}"
-
-
-def _abort_id(prepare: Prepare) -> str:
-    return f"txsink-abort-{_published(prepare) + 1}:{prepare.writer}"
-
-
-def _published(prepare: Prepare) -> int:
-    return 2 * prepare.version
-
-
-def _resolved(found: DeltaState, prepare: Prepare) -> bool | None:
-    """Whether the transaction is published, or can never be; None: neither yet."""
-    if found.txn(_abort_id(prepare)) is not None:
-        return False
-    value = found.txn(_app_id(prepare))
-    return None if value is None or value < _published(prepare) else value == _published(prepare)
-
-
 def _info(operation: str, prepare: Prepare) -> Action:
     told = {"mode": prepare.mode, "writer": prepare.writer, "epoch": str(prepare.epoch)}
     return info_of(operation, told, prepare.metadata, is_append=prepare.mode == APPEND)
-
-
-def _partition(file: dict[str, Any], known: pa.Schema, columns: Iterable[str]) -> tuple[tuple[str, str | None], ...]:
-    """The partition of a file of the Delta log in our spelling."""
-    return tuple((name, plain_text(file["partitionValues"].get(name), known.field(name).type)) for name in columns)
