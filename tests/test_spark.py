@@ -59,8 +59,11 @@ def fast(df: DataFrame, table: Path, app: str, version: int, **options: Any) -> 
 
 def plain(df: DataFrame, table: Path, app: str, version: int, **options: Any) -> None:
     mode = options.pop("mode", "append")
-    names = {"partition_by": "partitionBy", "partition_overwrite": "partitionOverwriteMode"}
-    given = {names[name]: ",".join(value) if name == "partition_by" else value for name, value in options.items()}
+    names = {
+        "partition_by": "partitionBy", "partition_overwrite": "partitionOverwriteMode", "merge_schema": "mergeSchema"
+    }  # fmt: skip
+    texts = {name: ",".join(value) if name == "partition_by" else str(value) for name, value in options.items()}
+    given = {names[name]: text for name, text in texts.items()}
     writer = df.write.format("txsink").mode(mode).options(txnAppId=app, txnVersion=str(version), **given)
     writer.save(str(table))
 

@@ -5,8 +5,9 @@ through Arrow instead; the rest is the same.
 
 Promises: a batch is committed once, whatever is replayed, stopped or killed; a failed write leaves nothing that a
 reader sees; a second live run of a query is fenced.
-Relies on: Spark's file committer (algorithm 1: what a lost task attempt wrote never counts); `txsink.adopt`, which
-makes the files durable and takes their records from their footers; the local properties of a micro-batch.
+Relies on: Spark's file committer (algorithm 1: what a lost task attempt wrote never counts), whatever the session
+says; `txsink.adopt`, which makes the files durable and takes their records from their footers; the local properties of
+a micro-batch.
 Does not promise: to run where the driver cannot open the table's store.
 """
 
@@ -27,7 +28,7 @@ from pyspark_txsink.options import absolute
 from txsink import schema
 from txsink.adopt import Guest
 from txsink.entry import Column
-from txsink.errors import InvalidRequestError, TxsinkError
+from txsink.errors import CorruptError, InvalidRequestError, TxsinkError
 from txsink.outcome import Result
 from txsink.sink import open_writer
 from txsink.stage import StagedFile
@@ -38,6 +39,7 @@ from txsink.writer import Sink
 _WRITE = {
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "mapreduce.output.basename": "part",  # under a name that begins with an underscore no file counts
     "parquet.summary.metadata.level": "NONE",
     "timeZone": "UTC",  # in the names of directories, as everybody reads them
 }
@@ -110,7 +112,7 @@ def each_batch(path: str, **options: Any) -> Callable[[DataFrame, int], None]:
 def write(df: DataFrame, path: str, *, writer: str, epoch: int, **options: Any) -> Result:
     """See `pyspark_txsink.write`."""
     _require(path, options)
-    with _open(path, writer, options) as sink:
+    with _open(absolute(path), writer, options) as sink:
         return _stage_and_commit(sink, df, epoch, options)
 
 
@@ -149,35 +151,57 @@ def _stage_and_commit(sink: Sink, df: DataFrame, epoch: int, options: Mapping[st
         partition_columns = sink.log.state.partition_columns
         columns = types.columns_of(df.schema, partition_columns)
         # Refused before a task runs, and not by each task.
-        schema.merge(sink.publisher.columns(sink.log.state), columns, merge_schema=sink.settings.merge_schema)
+        known = sink.publisher.columns(sink.log.state)
+        columns = types.fitted(known, columns, merge_schema=sink.settings.merge_schema)
         size = options.get("target_file_bytes")
-        with session.settings(df.sparkSession, {**session.MICROSECONDS, **session.sizes(size)}):
-            gathered = session.gathered(df, partition_columns, size)
+        with session.settings(df.sparkSession, {**session.BYTES, **session.sizes(size)}):
+            gathered = session.gathered(types.converted(df, columns, partition_columns), partition_columns, size)
+            counted = counted_rows.Counted(gathered, partition_columns)
             if sink.log.store.traits.moves:
-                staged = _stage_by_spark(gathered, sink, txn, columns, options)
+                staged = _stage_by_spark(counted, sink, txn, columns, options)
             else:
-                staged = arrow.stage(gathered, txn.stager())
+                staged = arrow.stage(counted.df, txn.stager())
+                counted.check(staged, sink.settings.uri)
         txn.add(staged, columns=columns)
     return txn.result()
 
 
 def _stage_by_spark(
-    df: DataFrame, sink: Sink, txn: Transaction, columns: tuple[Column, ...], options: Mapping[str, Any]
+    counted: counted_rows.Counted,
+    sink: Sink,
+    txn: Transaction,
+    columns: tuple[Column, ...],
+    options: Mapping[str, Any],
 ) -> list[StagedFile]:
     guest = txn.guest()
     try:
-        uri = _uri(sink.settings.uri, guest.path)
-        counted = counted_rows.Counted(df) if counted_rows.are_needed(df, uri) else None
+        uri = uri_of(sink.settings.uri, guest.path)
         with _attempts(guest, uri):
-            _write_parquet(df if counted is None else counted.df, sink, uri, options)
+            _write_parquet(counted.df, sink, uri, options)
         staged = guest.adopt(columns, sink.log.stamps.new_id)
-        if counted is not None:
-            counted.check(staged, uri)
+        counted.check(staged, uri)
+        _require_readable(staged, columns)
     except BaseException:
         with suppress(TxsinkError):  # the error under way says more, and a sweep finds what is left
             guest.drop()
         raise
     return staged
+
+
+def _require_readable(staged: list[StagedFile], columns: tuple[Column, ...]) -> None:
+    """Spark spells values into names of directories that no reader takes: years beyond 9999."""
+    known = schema.schema_of(columns)
+    for name, text in {pair for one in staged for pair in one.file.partition.items()}:
+        try:
+            schema.partition_values([text], known.field(name).type)
+        except CorruptError as error:
+            raise InvalidRequestError(
+                "write rows",
+                f"a value of partition column {name!r} cannot be read back: {text!r} is no {known.field(name).type}",
+                "Change the value, or partition by another column",
+                column=name,
+                value=text,
+            ) from error
 
 
 @contextmanager
@@ -205,7 +229,7 @@ def _write_parquet(df: DataFrame, sink: Sink, uri: str, options: Mapping[str, An
     writer.save(uri)
 
 
-def _uri(table_uri: str, path: str) -> str:
+def uri_of(table_uri: str, path: str) -> str:
     """The path as Spark names it."""
     parts = urlsplit(table_uri)
     if parts.scheme in {"", "file"}:
@@ -218,8 +242,8 @@ def _require(path: str, options: Mapping[str, Any]) -> None:
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(name, [*known, "txn_app_id", "on_new_checkpoint"], 1)
-            advice = f"Did you mean {near[0]!r}?" if near else f"Known options: {', '.join(sorted(known))}"
-            raise InvalidRequestError(f"write to {path}", f"unknown option {name!r}", advice.rstrip("."))
+            advice = f"Did you mean {near[0]!r}" if near else f"Known options: {', '.join(sorted(known))}"
+            raise InvalidRequestError(f"write to {path}", f"unknown option {name!r}", advice)
     for name in ("max_records_per_file", "target_file_bytes"):
         value = options.get(name)
         if value is not None and (type(value) is not int or value < 1):

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from txsink import layout
 from txsink.errors import InvalidRequestError
 from txsink.store import StorageOptions
 
@@ -25,6 +26,8 @@ NAMES = {
         "txnAppId", "txnVersion", "onNewCheckpoint", "userMetadata", "versionAsOf", "partitionOverwriteMode",
     )
 }  # fmt: skip
+# What it hands over when it asks for the columns of a table of its catalog.
+_CATALOGS = {"owner", "provider"}
 # Spark's own, which it hands over as well.
 _SPARKS = {"checkpointlocation", "queryname", "outputmode"}
 _STORAGE = "storage."
@@ -53,20 +56,25 @@ def parse(options: Mapping[str, str]) -> Given:
     """The options of one read or write."""
     found = {name.lower(): value for name, value in options.items()}
     storage = {name[len(_STORAGE) :]: value for name, value in found.items() if name.startswith(_STORAGE)}
+    if not found.get("path") or found.keys() >= _CATALOGS:
+        raise InvalidRequestError(
+            "use format txsink",
+            "there is no path: Spark gives a format none for tables of its catalog (saveAsTable, CREATE TABLE, INSERT)",
+            "Use .save(path), .start(path) and .load(path), or for SQL CREATE TEMPORARY VIEW name USING txsink OPTIONS"
+            " (path '...')",
+        )
     for name in found:
         if name not in NAMES and name not in _SPARKS and not name.startswith(_STORAGE):
             near = difflib.get_close_matches(name, NAMES, 1)
-            advice = f"Did you mean {NAMES[near[0]]!r}?" if near else f"Known: {', '.join(NAMES.values())}, storage.*"
+            advice = f"Did you mean {NAMES[near[0]]!r}" if near else f"Known: {', '.join(NAMES.values())}, storage.*"
             raise InvalidRequestError("read the options of format txsink", f"unknown option {name!r}", advice)
-    if not found.get("path"):
-        raise InvalidRequestError(
-            "use format txsink",
-            "there is no path",
-            "Give one: .save(path), .start(path); catalog tables have none",
-        )
     if ("txnappid" in found) is not ("txnversion" in found) and "checkpointlocation" not in found:
         raise InvalidRequestError(
             "use format txsink", "one of txnAppId and txnVersion is given without the other", "Give both, or neither"
+        )
+    if problem := layout.name_problem(found.get("txnappid", "-")):
+        raise InvalidRequestError(
+            "use format txsink", f"txnAppId {found['txnappid']!r} cannot be used: {problem}", "Give another name"
         )
     stage: dict[str, object] = {}
     if "compression" in found:
@@ -95,6 +103,8 @@ def parse(options: Mapping[str, str]) -> Given:
 
 def absolute(path: str) -> str:
     """The path as every process of the cluster finds it: a relative one is resolved here, on the driver."""
+    if path.startswith("file:/") and not path.startswith("file://"):
+        return f"file://{path.removeprefix('file:')}"  # as Hadoop spells it
     return path if "://" in path or path.startswith("file:") else str(Path(path).absolute())
 
 

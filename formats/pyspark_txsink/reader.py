@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_txsink import options, parcel, types
+from txsink.conform import conform
 from txsink.table import Table, open_table
 
 
@@ -35,18 +36,18 @@ def schema_of(given: Mapping[str, str]) -> StructType:
     return types.struct_of(table.columns(found.version))
 
 
-def reader_of(given: Mapping[str, str], schema: StructType) -> Reader:
+def reader_of(given: Mapping[str, str], columns: StructType) -> Reader:
     """One that prunes, where Spark asks for that (spark.sql.python.filterPushdown.enabled), in a worker of its own."""
     is_asked = "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
-    return PruningReader(given, schema) if is_asked else Reader(given, schema)
+    return PruningReader(given, columns) if is_asked else Reader(given, columns)
 
 
 class Reader(DataSourceReader):
     """Reads one version."""
 
-    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+    def __init__(self, given: Mapping[str, str], columns: StructType) -> None:
         self._given = options.parse(given)
-        self._names = schema.fieldNames()
+        self._names = columns.fieldNames()
         self._filters: list[Filter] = []
         table = _open(self._given)
         self._version = table.version if self._given.version is None else self._given.version
@@ -64,7 +65,12 @@ class Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one file."""
         if partition.value:
-            yield from _open(self._given).to_reader(self._version, self._names, [partition.value])
+            table = _open(self._given)
+            batches = table.to_reader(self._version, self._names, [partition.value])
+            known = types.arrow_of(table.columns(self._version))
+            columns = pa.schema([known.field(name) for name in self._names])
+            for batch in batches:
+                yield conform(batch, columns, "read rows")
 
 
 class PruningReader(Reader):
@@ -92,10 +98,15 @@ def _fits(one: Filter, values: Mapping[str, Any]) -> bool:
     value = values[one.attribute[0]]
     match one:
         case EqualTo() | EqualNullSafe():
-            return bool(value == one.value)
+            return _is_same(value, one.value)
         case In():
-            return value in one.value
+            return any(_is_same(value, item) for item in one.value)
         case IsNull():
             return value is None
         case _:
             return value is not None
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    """As Spark compares: NaN is NaN."""
+    return bool(value == other or (value != value and other != other))  # noqa: PLR0124 -- what NaN is

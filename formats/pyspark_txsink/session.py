@@ -15,13 +15,26 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
-# Timestamps as every reader knows them; what Spark writes by default (INT96) wraps around outside 1677 to 2262.
-MICROSECONDS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+from pyspark_txsink.types import quoted
+
+# What a session may say of the bytes and names of files. Timestamps as every reader knows them: what Spark writes by
+# default (INT96) wraps around outside 1677 to 2262; days of the calendar that every reader has; decimals and lists as
+# every reader finds them; the committers whose left-overs are known.
+BYTES = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+    "spark.sql.parquet.output.committer.class": "org.apache.parquet.hadoop.ParquetOutputCommitter",
+    "spark.sql.sources.commitProtocolClass": (
+        "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
+    ),
+}
 _SHUFFLED_BYTES = 1.75  # of a row, for each byte it takes in Parquet: 1.7 to 2.1 were measured, lz4 against zstd
 # So many pieces to make files of. One task sorts more than 200 into one file, and gives fewer a file each.
 _PIECES = 256
 _lock = threading.Lock()
-_held: dict[tuple[str, str], tuple[int, str]] = {}
+_held: dict[tuple[str, str], tuple[int, str | None]] = {}
 
 
 @contextmanager
@@ -31,9 +44,9 @@ def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
     session = spark.session_id if is_connect(spark) else spark._jsparkSession.sessionUUID()  # noqa: SLF001
     with _lock:
         for name, value in wanted.items():
-            count, before = _held.get((session, name), (0, ""))
+            count, before = _held.get((session, name), (0, None))
             if not count:
-                before = spark.conf.get(name)
+                before = spark.conf.get(name, None)
                 spark.conf.set(name, value)
             _held[session, name] = (count + 1, before)
     try:
@@ -44,6 +57,8 @@ def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
                 count, before = _held.pop((session, name))
                 if count > 1:
                     _held[session, name] = (count - 1, before)
+                elif before is None:
+                    spark.conf.unset(name)
                 else:
                     spark.conf.set(name, before)
 
@@ -74,4 +89,4 @@ def gathered(df: DataFrame, partition_columns: Sequence[str], target_file_bytes:
     if target_file_bytes is None:
         return df
     # By name, which may hold a dot: the hint takes no column that is resolved already.
-    return df.hint("rebalance", _PIECES, *(col(f"`{name.replace('`', '``')}`") for name in partition_columns))
+    return df.hint("rebalance", _PIECES, *(col(quoted(name)) for name in partition_columns))

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_txsink import options as text
 from pyspark_txsink import types
-from pyspark_txsink.fast import _uri
+from pyspark_txsink.fast import uri_of
 from pyspark_txsink.session import is_connect
 from txsink.errors import InvalidRequestError
 from txsink.store import StorageOptions
@@ -25,6 +25,15 @@ _S3 = ("s3", "s3a")
 # What tells `s3a` where and who, besides what it finds in the environment.
 _TOLD = ("access.key", "aws.credentials.provider", "endpoint", "security.credential.provider.path")
 _DEFAULTS = "core-default.xml"
+# Whatever the session says: no committed file is passed by, and days are those of the calendar that wrote them.
+_READ = {
+    "timeZone": "UTC",  # in the names of directories
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "mergeSchema": "false",
+}
 
 
 def read(spark: SparkSession, path: str, version: int | None = None, **options: Any) -> DataFrame:
@@ -32,6 +41,7 @@ def read(spark: SparkSession, path: str, version: int | None = None, **options: 
     storage_options = StorageOptions.of(options.pop("storage_options", None))
     if options:
         raise InvalidRequestError(f"read {path}", f"unknown option {next(iter(options))!r}", "Give storage_options")
+    path = text.absolute(path)
     table = open_table(path, storage_options=storage_options)
     at = table.version if version is None else version
     files = table.files(version)
@@ -45,10 +55,10 @@ def read(spark: SparkSession, path: str, version: int | None = None, **options: 
     if is_old or is_foreign or not is_reached(spark, path, storage_options):
         reader = spark.read.format("txsink").options(**text.of_storage(storage_options))
         return reader.option("versionAsOf", at).load(path)
-    root = f"s3a:/{table.path}" if urlsplit(path).scheme in _S3 else _uri(path, table.path)
-    # Directories are named after times in UTC.
-    reader = spark.read.schema(columns).options(basePath=root, timeZone="UTC")
-    return reader.parquet(*(f"{root}/{file.path}" for file in files))
+    root = f"s3a:/{table.path}" if urlsplit(path).scheme in _S3 else uri_of(path, table.path)
+    paths = [f"{root}/{file.path}" for file in files]
+    found = spark.read.schema(columns).options(basePath=root, **_READ).parquet(*paths)
+    return found.select(*map(types.quoted, columns.names))  # Spark puts what directories tell last
 
 
 def is_reached(spark: SparkSession, path: str, storage_options: StorageOptions) -> bool:

@@ -9,7 +9,7 @@ Does not promise: that anything lives from one call to the next. Spark makes a n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_txsink import arrow, identity, options, parcel, types
 from pyspark_txsink.identity import Batch
-from txsink import recovery
+from txsink import recovery, schema
 from txsink.entry import Column
 from txsink.errors import InvalidRequestError, TxsinkError
 from txsink.publish import name_of
@@ -44,22 +44,35 @@ class Message(WriterCommitMessage):
 class _Writer:
     """What both kinds have in common."""
 
-    def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+    def __init__(self, given: Mapping[str, str], columns: StructType, *, overwrite: bool) -> None:
         self._given = options.parse(given)
-        self._schema_json = schema.json()
+        self._schema_json = columns.json()
         self._overwrite = overwrite
-        self._workplace: Workplace | None = None
+        self._columns()
+        # The process that commits each batch of a stream has no use for it.
+        is_committing = any(path == self._given.path for path, _, _ in _sinks)
+        self._workplace = None if is_committing else self._open()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickled on its way to the executors, and only then: whoever commits has no use for it.
+        # Pickled on its way to the executors. What cannot be written was refused before, in words of ours.
         if self._workplace is None:
-            self._columns()
-            self._workplace = open_workplace(self._given.path, **options.of_writer(self._given))
+            self._workplace = self._open()
         return parcel.sent(parcel.restored, type(self), dict(self.__dict__))
 
+    def _open(self) -> Workplace:
+        """What the executors need; refused is, before a task runs, what each task would refuse."""
+        columns = self._columns()
+        workplace = open_workplace(self._given.path, **options.of_writer(self._given))
+        self._fitted(workplace.columns)
+        schema.check_partition_columns(workplace.partition_columns, schema.schema_of(columns))
+        return workplace
+
+    def _fitted(self, known: tuple[Column, ...]) -> tuple[Column, ...]:
+        return types.fitted(known, self._columns(), merge_schema=self._given.merge_schema)
+
     def _columns(self) -> tuple[Column, ...]:
-        schema = StructType.fromJson(msgspec.json.decode(self._schema_json))
-        return types.columns_of(schema, self._given.partition_by or ())
+        found = StructType.fromJson(msgspec.json.decode(self._schema_json))
+        return types.columns_of(found, self._given.partition_by or ())
 
     def _stage(self, batch: Batch, writer: str, iterator: Iterator[Any]) -> Message:
         if self._workplace is None:
@@ -95,7 +108,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         try:
             epoch, metadata = identity.epoch_of(sink, batch, self._given.on_new_checkpoint)
             txn = sink.begin(epoch, metadata={**self._given.user_metadata, **metadata}, **self._modes())
-            _commit(sink, txn, [msgspec.structs.replace(one, epoch=epoch) for one in staged], self._columns())
+            _commit(sink, txn, [msgspec.structs.replace(one, epoch=epoch) for one in staged], self._fitted)
         except TxsinkError:
             self._forget(batch)
             raise
@@ -122,8 +135,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """A job is one epoch: `txnVersion` of `txnAppId`, or the only one of a writer of its own."""
 
-    def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
-        super().__init__(given, schema, overwrite=overwrite)
+    def __init__(self, given: Mapping[str, str], columns: StructType, *, overwrite: bool) -> None:
+        super().__init__(given, columns, overwrite=overwrite)
         known = self._given
         name = f"batch-{new_id()}" if known.app_id is None else known.app_id
         self._batch = Batch(name, new_id(), known.app_version or 0)
@@ -137,7 +150,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         _, staged = _read(messages)
         with self._opened() as sink:
             txn = sink.begin(self._batch.batch_id, metadata=self._given.user_metadata, **self._modes())
-            _commit(sink, txn, staged, self._columns())
+            _commit(sink, txn, staged, self._fitted)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
         """Drop what was staged, unless the log names it: the claim comes after whatever a commit has appended."""
@@ -149,17 +162,26 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         return open_writer(self._given.path, self._batch.query_id, run=self._batch.run_id, **given)
 
 
-def _commit(sink: Sink, txn: Transaction, staged: list[StagedFile], columns: tuple[Column, ...]) -> None:
+Columns = tuple[Column, ...]
+
+
+def _commit(sink: Sink, txn: Transaction, staged: list[StagedFile], fitted: Callable[[Columns], Columns]) -> None:
     if txn.outcome == "already-committed":
         # A replay: what it staged is nobody's.
         recovery.forget(sink.log, sink.identity, sink.publisher, txn.epoch, [name_of(one) for one in staged])
         return
     with txn:
-        txn.add(staged, columns=columns)
+        txn.add(staged, columns=fitted(sink.publisher.columns(sink.log.state)))
 
 
 def _read(messages: Sequence[WriterCommitMessage | None]) -> tuple[Batch | None, list[StagedFile]]:
-    """The batch that the tasks name, and what they staged."""
+    """The batch that the tasks name, and what they staged: every task has a word in it."""
     found = [message for message in messages if isinstance(message, Message)]
+    if len(found) != len(messages):
+        raise InvalidRequestError(
+            "commit", f"{len(messages) - len(found)} of {len(messages)} tasks reported nothing", "Write again"
+        )
+    if len({(one.query_id, one.run_id, one.batch_id) for one in found}) > 1:
+        raise InvalidRequestError("commit", "the tasks report several batches", "Restart the query")
     staged = [record for message in found for record in arrow.records_of(message.staged)]
     return (Batch(found[0].query_id, found[0].run_id, found[0].batch_id) if found else None), staged
