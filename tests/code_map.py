@@ -102,9 +102,9 @@ MODULES: dict[str, Module] = {
     **{
         f"spark.{name}": Module(f"pyspark_txsink.{name}", tests)
         for name, tests in {
-            "arrow": "spark", "counted_rows": "spark", "fast": "spark", "identity": "spark", "listener": "spark",
-            "options": "spark", "parcel": "spark", "reader": "spark", "session": "spark", "table": "spark",
-            "types": "spark", "writers": "spark",
+            "arrow": "spark_parts", "counted_rows": "spark_parts", "fast": "spark_parts", "identity": "spark_parts",
+            "listener": "spark", "options": "spark_parts", "parcel": "spark_parts", "reader": "spark_parts",
+            "session": "spark_parts", "table": "spark_parts", "types": "spark_parts", "writers": "spark_parts",
         }.items()
     },
 }  # fmt: skip
