@@ -48,6 +48,7 @@ MODULES: dict[str, Module] = {
     "audit": Module("txsink.audit", "audit found"),
     "cli": Module("txsink.cli", "cli"),
     "commands": Module("txsink.commands", "cli convert traversal"),
+    "commands_repair": Module("txsink.commands_repair", "repair"),
     "convert": Module("txsink.convert", "convert"),
     "decision": Module("txsink.decision", "decision publish publish_uploads", is_gated=True),
     "delta": Module("txsink.delta", "delta_state delta_publish delta_foreign delta_cleanup delta_durable", is_cut=True),
@@ -60,9 +61,12 @@ MODULES: dict[str, Module] = {
     "entry": Module("txsink.entry", "entry hostile", is_gated=True),
     "errors": Module("txsink.errors", "errors"),
     "file_sink": Module("txsink.file_sink", "two_phase"),
+    "gaps": Module("txsink.gaps", "log_gaps log_damage log_old", is_gated=True),
     "history": Module("txsink.history", "table found cli"),
     "layout": Module("txsink.layout", "layout hostile traversal", is_gated=True),
-    "log": Module("txsink.log", "log log_old log_damage log_race expiry each_call counted", is_gated=True, is_cut=True),
+    "log": Module(
+        "txsink.log", "log log_old log_damage log_gaps log_race expiry each_call counted", is_gated=True, is_cut=True
+    ),
     "parquet": Module("txsink.parquet", "parquet stage"),
     "place": Module("txsink.place", "stager stage"),
     "publish": Module("txsink.publish", "publish publish_uploads sweep delta_publish", is_cut=True),
@@ -72,6 +76,7 @@ MODULES: dict[str, Module] = {
     "recovery": Module(
         "txsink.recovery", "recovery sweep expiry runs abort_unfinished each_call", is_gated=True, is_cut=True
     ),
+    "repair": Module("txsink.repair", "repair"),
     "rows": Module("txsink.rows", "rows columns bad_input"),
     "schema": Module("txsink.schema", "schema columns rows"),
     "segment": Module("txsink.segment", "segment log log_old expiry", is_gated=True),

@@ -35,6 +35,12 @@ CONTROLS: dict[str, Control] = {
         "if False:",
         "test_log_gaps.py::test_a_writer_of_a_table_that_was_restored_plants_nothing_and_says_so",
     ),
+    "maintenance entry before the names beyond it go": Control(
+        "repair.set_aside",
+        "if not log.slots.put(entry.version, entries.encode(entry), entry.write_id):",
+        "if False:",
+        "test_repair.py::test_two_repairs_at_once_do_not_both_act",
+    ),
     "names beyond seen before the slot is read again": Control(
         "log.Log._require_whole",
         "if self.refresh().version == before:",

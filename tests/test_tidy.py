@@ -24,9 +24,10 @@ ORDER = (
     "errors", "process", "calls", "layout", "entry", "store", "schema", "conform", "segment", "state",
     "values", "rows", "buffer", "stats", "parquet", "staged", "stage", "place",
     "stager", "slots", "gaps", "log", "outcome", "blank",
-    "delta_state", "delta", "delta_actions", "delta_overwrite", "delta_files", "delta_upkeep", "adopt", "decision",
-    "publish", "admission", "transaction", "recovery", "snapshot", "history", "delta_view", "audit", "workplace", "txn",
-    "writer", "ground", "sink", "convert", "table", "two_phase", "file_sink", "commands", "cli", "testing",
+    "delta_state", "delta", "delta_actions", "delta_overwrite", "delta_files", "delta_upkeep", "adopt",
+    "decision", "publish", "admission", "transaction", "recovery", "snapshot", "history", "delta_view", "audit",
+    "repair", "workplace", "txn", "writer", "ground", "sink", "convert", "table", "two_phase", "file_sink",
+    "commands", "commands_repair", "cli", "testing",
 )  # fmt: skip
 
 # What may be imported in few places only; nowhere else in txsink/ (and, where it says so, in formats/).
@@ -56,6 +57,7 @@ CALLERS = {
     ),
     ("store", "delete"): (
         "txsink/recovery.py",
+        "txsink/repair.py",
         "txsink/adopt.py",
         "txsink/convert.py",
         "txsink/delta_upkeep.py",  # its own scratch files

@@ -22,7 +22,7 @@ from txsink.decision import Action, End, LogFact, decide
 from txsink.entry import Abort, AnyEntry, Commit, Prepare
 from txsink.errors import CorruptError, InvalidRequestError, TxsinkError, counted
 from txsink.log import SEGMENT_BYTES_MAX, Log
-from txsink.publish import Publisher
+from txsink.publish import PARQUET, Publisher
 from txsink.segment import Fact
 from txsink.snapshot import Places, moment
 from txsink.state import REWIND, Pending, State, decode, fold
@@ -135,6 +135,9 @@ def _log_problems(log: Log, state: State | None) -> list[Problem]:
             chain.skip()
         if version in summaries:
             found += _summary_problems(log, chain, version)
+    data = log.store.read(f"{log.root}/{layout.HEAD_PATH}", entries.ENTRY_BYTES_MAX)
+    if data is not None and ((hint := decode(data)) is None or hint.birth != (state or hint).birth):
+        found.append(Problem(layout.HEAD_PATH, "it is torn, altered or of another log"))
     return found + _segment_problems(log, chain.facts)
 
 
@@ -204,14 +207,37 @@ def _named(log: Log) -> Callable[[], list[Fact]]:
     return listed
 
 
+def unnamed(log: Log) -> list[str]:
+    """Data files in the table that no entry names: of entries that are lost, or that were given up."""
+    if not log.store.traits.moves or log.state.layout != PARQUET:
+        return []
+    names = data_files(log)  # listed before the log is read on: what is published meanwhile was prepared in it before
+    log.refresh()
+    named = set(segment.chosen(log.facts(), "add")["path"].to_pylist()) | waiting_files(log)
+    return [path for path in names if path not in named]
+
+
+def waiting_files(log: Log) -> set[str]:
+    """The files of transactions that are not done."""
+    items = (*log.state.pending, *log.state.aborting)
+    return {file.path for item in items for file in log.prepare_entry(item.prepared).files}
+
+
+def data_files(log: Log) -> list[str]:
+    """What lies in the table under the name of a data file of ours."""
+    return [path for path in log.store.list(log.root) if layout.is_data_path(path)]
+
+
 def _file_problems(log: Log, files: Callable[[], list[Fact]], *, deep: bool) -> list[Problem]:
     try:
         named = files()
     except (CorruptError, InvalidRequestError) as error:
         return [Problem(layout.LOG_DIRECTORY, f"the data files were not looked at: {error.attempted}: {error.found}")]
+    lost = "no log entry names it: was an epoch lost from the log's end?"
+    strange = [Problem(path, lost) for path in unnamed(log)]
     places = Places(log)
     problems = ((fact.path or "", places.problem(fact, deep=deep)) for fact in named)
-    return [Problem(path, f"it {what}") for path, what in problems if what is not None]
+    return [Problem(path, f"it {what}") for path, what in problems if what is not None] + strange
 
 
 def _pending_problems(log: Log, publisher: Publisher) -> list[Problem]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from txsink import commands
+from txsink import commands, commands_repair
 from txsink.commands import Grid, Report
 from txsink.errors import TxsinkError
 from txsink.layout import VERSION_MAX
@@ -93,6 +93,7 @@ def _group() -> click.Group:
         (commands.abort, click.Argument(["writer"]), click.Argument(["epoch"], type=epoch), yes),
         (commands.sweep, writer, yes),
         (commands.verify, click.Option(["--deep"], is_flag=True, help="Read every page and count the rows.")),
+        (commands_repair.repair, yes),
         (commands.checkpoint,),
         (commands.convert, click.Option(["--to"], type=click.Choice(LAYOUTS), required=True, help="The layout."), yes),
         (commands.explain, click.Argument(["writer"]), click.Argument(["epoch"], type=epoch)),

@@ -29,7 +29,7 @@ from txsink.transaction import Run, hold
 OK, UNHEALTHY = 0, 3
 
 _UNPROVEN = "keep: not provably ours"
-_DRY = "Nothing was changed. Add --yes to do it."
+DRY = "Nothing was changed. Add --yes to do it."
 _CLAIMS = (
     "Doing it claims the writer: a run of it that is alive is fenced (its next commit fails), and what former runs "
     "staged and never prepared is deleted."
@@ -137,7 +137,7 @@ def pending(path: str) -> Report:
 
 def verify(path: str, *, deep: bool) -> Report:
     """Whether all bytes are what the log says."""
-    found = _verify(path, deep=deep)
+    found = found_by_verify(path, deep=deep)
     data = {"path": path, "deep": deep, "problems": [one._asdict() for one in found], "is_healthy": not found}
     text: list[str | Grid] = [Grid(["where", "what"], [list(one) for one in found])] if found else []
     return Report(data, [*text, f"{counted(len(found), 'problem')} found."], UNHEALTHY if found else OK)
@@ -353,7 +353,7 @@ def _planned(
         kept = [step for step in plan if step["action"] == _UNPROVEN]
         return Report(data, [*([_grid(kept)] if kept else []), "Nothing is to be done."])
     told = f"To be deleted: {data['deletes']['files']} files, {data['deletes']['bytes']} bytes."
-    return Report(data, text if is_done else [_grid(plan), *([told] if doomed else []), *filter(None, [note]), _DRY])
+    return Report(data, text if is_done else [_grid(plan), *([told] if doomed else []), *filter(None, [note]), DRY])
 
 
 def _grid(plan: list[dict[str, Any]]) -> Grid:
@@ -374,7 +374,8 @@ def _known(table: Table, writer: str) -> str:
     raise InvalidRequestError(f"recover {writer!r}", "the table has no writer of that name", advice)
 
 
-def _verify(path: str, *, deep: bool) -> list[Problem]:
+def found_by_verify(path: str, *, deep: bool) -> list[Problem]:
+    """All that is not as the log says, also where it cannot be opened."""
     try:
         return open_table(path).verify(deep=deep)
     except CorruptError as error:

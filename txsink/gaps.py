@@ -125,8 +125,7 @@ def newest_known(slots: Slots) -> State | None:
     found = None if hint is None else slots.digest(hint.version)
     if hint is not None and found == hint.digest:
         return hint
-    written = (summary(slots, version) for version in reversed(summaries(slots)))
-    known = next((one for one in written if one and slots.digest(one.version) == one.digest), None)
+    known = _newest_summary(slots)
     last = -1 if known is None else known.version
     if hint is not None and found is None and last < hint.version and hint.birth == _birth(slots, known, hint):
         raise untold(slots.root, hint.version, layout.HEAD_PATH)
@@ -139,6 +138,30 @@ def newest_known(slots: Slots) -> State | None:
                 raise untold(slots.root, told, directory)
             return newest_known(slots)
     return known
+
+
+def newest_fitting(slots: Slots) -> State | None:
+    """The newest of hint and summaries that agrees with the log, whatever else they tell of."""
+    data = slots.store.read(f"{slots.root}/{layout.HEAD_PATH}", entries.ENTRY_BYTES_MAX)
+    hint = decode(data) if data else None
+    return hint if hint is not None and slots.digest(hint.version) == hint.digest else _newest_summary(slots)
+
+
+def tellers(slots: Slots, birth: str) -> dict[str, int]:
+    """What tells how far the log of this birth leads, by path: hint, summaries, segments and their last version."""
+    data = slots.store.read(f"{slots.root}/{layout.HEAD_PATH}", entries.ENTRY_BYTES_MAX)
+    hint = decode(data) if data else None
+    found = {} if hint is None or hint.birth != birth else {layout.HEAD_PATH: hint.version}
+    for directory in (layout.STATE_DIRECTORY, layout.SEGMENT_DIRECTORY):
+        for name in slots.store.list(f"{slots.root}/{directory}"):
+            if (told := _told_by(name)) is not None:
+                found[f"{directory}/{name}"] = told
+    return found
+
+
+def _newest_summary(slots: Slots) -> State | None:
+    written = (summary(slots, version) for version in reversed(summaries(slots)))
+    return next((one for one in written if one and slots.digest(one.version) == one.digest), None)
 
 
 def summaries(slots: Slots) -> list[int]:
@@ -166,8 +189,11 @@ def _birth(slots: Slots, known: State | None, hint: State) -> str:
 
 def _last_told(slots: Slots, directory: str) -> int:
     """The newest version that the summaries or segments in a directory tell of; -1 for none."""
-    told = [-1]
-    for name in slots.store.list(f"{slots.root}/{directory}"):
-        version, pair = layout.parse_version(name), layout.parse_segment(name)
-        told += [at for at in (version, pair and pair[1]) if at is not None]
-    return max(told)
+    told = map(_told_by, slots.store.list(f"{slots.root}/{directory}"))
+    return max((at for at in told if at is not None), default=-1)
+
+
+def _told_by(name: str) -> int | None:
+    """The last version that a summary or segment of this name tells of."""
+    pair = layout.parse_segment(name)
+    return layout.parse_version(name) if pair is None else pair[1]

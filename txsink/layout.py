@@ -13,6 +13,7 @@ Grammar, relative to the table root T:
     head       = "_txsink/head"
     temporary  = any of these directories "/." token ".tmp"         half-made, never read; token: hexadecimal
     removed    = "_txsink/removed/" version20 "/" data ".removed"
+    stray      = "_txsink/strays/" any                       what `repair` has set aside, never read
     mark       = "_txsink/staged/" writer "/" run            a run has staged files under their final names (Delta)
     commit     = "_delta_log/" version20 ".json"             Delta's own log, under its own numbers
     data       = { partition "/" } "part-" epoch "-" sequence "-" id ".parquet"
@@ -46,6 +47,7 @@ LOG_DIRECTORY = "_txsink/log"
 STATE_DIRECTORY = "_txsink/state"
 SEGMENT_DIRECTORY = "_txsink/files"
 REMOVED_DIRECTORY = "_txsink/removed"
+STRAY_DIRECTORY = "_txsink/strays"
 MARK_DIRECTORY = "_txsink/staged"
 DELTA_DIRECTORY = "_delta_log"
 SCRATCH_PREFIX = ".checkpoint-"

@@ -133,7 +133,7 @@ class Log:
             new = segment.rows_of(self.facts())
             found = {}
         else:
-            new = self._facts_of(version + 1, self.state.version)
+            new = self.facts_of(version + 1, self.state.version)
         for fact in new:
             if fact.kind == "add":
                 found[fact.path or ""] = fact
@@ -153,7 +153,7 @@ class Log:
     def is_retired(self, writer: str, run: str, since: int) -> bool:
         """Whether an entry after `since` retired the run (or the one that has this tag), or took the writer from it."""
         if since >= (self.state.version + 1) // BLOCK * BLOCK - 1:
-            found = self._facts_of(since + 1, self.state.version)
+            found = self.facts_of(since + 1, self.state.version)
         else:
             found = segment.rows_of(segment.chosen(self.facts(), "claim", "retire"))
         holder = self.state.writers.get(writer)
@@ -355,9 +355,9 @@ class Log:
         self._start_from(known)
         self.refresh()
 
-    def _facts_of(self, first: int, last: int) -> list[Fact]:
-        rows: list[Fact] = []
-        prepares: dict[int, Prepare] = {}
+    def facts_of(self, first: int, last: int) -> list[Fact]:
+        """The facts of the entries `first` to `last`, from these very entries."""
+        rows, prepares = list[Fact](), dict[int, Prepare]()
         for entry in self.entries(first, last):
             prepare = None
             if isinstance(entry, Prepare):
@@ -370,7 +370,7 @@ class Log:
     def _all_facts(self) -> pa.Table:
         parts = [self._segment(first, last) for first, last in segment.ranges(self.state.version + 1)]
         covered = (self.state.version + 1) // BLOCK * BLOCK
-        return pa.concat_tables([*parts, segment.table(self._facts_of(covered, self.state.version))])
+        return pa.concat_tables([*parts, segment.table(self.facts_of(covered, self.state.version))])
 
     def _segment(self, first: int, last: int) -> pa.Table:
         """The facts of a range: its segment, else (also if that is damaged) what the segment is made of."""
@@ -387,7 +387,7 @@ class Log:
 
     def _parts(self, first: int, last: int) -> pa.Table:
         parts = [self._segment(*child) for child in segment.children(first, last)]
-        return pa.concat_tables(parts) if parts else segment.table(self._facts_of(first, last))
+        return pa.concat_tables(parts) if parts else segment.table(self.facts_of(first, last))
 
     def _ensure(self, first: int, last: int) -> None:
         if (first, last) in self._ensured:
