@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from place import Place
+from txsink.commands import convert
 from txsink.errors import ConflictError, InvalidRequestError
 from txsink.writer import Sink
 
@@ -73,6 +74,18 @@ def test_a_column_dropped_between_prepare_and_publish_is_a_conflict_that_can_be_
     sink.abort(1)
     commit(sink, 1, rows(1))
     assert read(place) == [{"id": 0}, {"id": 1}]
+
+
+@pytest.mark.parametrize("again", [None, ["text now"]], ids=["dropped", "of another type"])
+def test_a_table_whose_columns_another_program_changed_is_not_converted(place: Place, again: list[Any] | None) -> None:
+    """Our log would tell the former ones, although all files are ours."""
+    commit(place.sink(layout="delta"), 0, rows(0, x=[1.5]))
+    drop_x(place)
+    place.write(1, rows(1, **({} if again is None else {"x": again})), mode="overwrite", merge_schema=True)
+    with pytest.raises(ConflictError, match="'x'") as found:
+        convert(str(place.path), "parquet", yes=True)
+    assert "write what was read to another path" in found.value.advice
+    assert place.table().to_arrow().num_rows == 1
 
 
 # -- values that a column does not take -------------------------------------------------------------------

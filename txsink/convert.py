@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from txsink import layout, segment
 from txsink.delta import DeltaLog
-from txsink.delta_actions import Made, add_of, begun, info_of, remove_of, txn_of, zoned_columns
+from txsink.delta_actions import Made, add_of, begun, info_of, new_fields, remove_of, txn_of, zoned_columns
 from txsink.delta_files import told
 from txsink.delta_state import Action, DeltaState, decoded_path, encoded_path
 from txsink.entry import Convert
@@ -31,6 +31,7 @@ from txsink.state import State
 
 TRIES = 5
 CLOSED = "closed"
+_COPY = "Copy it: read it, and write what was read to another path"
 
 
 class Converted(NamedTuple):
@@ -79,10 +80,11 @@ def to_parquet(log: Log, delta: DeltaLog) -> Converted:
             raise ConflictError(
                 what,
                 f"{len(other)} of its files were written or removed by other programs, {min(other)} for one",
-                "Copy it: read it, and write what was read to another path",
+                _COPY,
             )
         if other:
             continue
+        _require_columns(at, delta.state, what)
         # ORDER: closed to writers before a file goes, else one that was committed meanwhile goes as well (I1).
         if at.layout == CLOSED or _append(log, at, CLOSED, delta.state.version):
             _put_away(log)
@@ -93,6 +95,16 @@ def to_parquet(log: Log, delta: DeltaLog) -> Converted:
     # ORDER: converted before Delta's log goes, else a crash leaves a Delta table that has none (I1).
     _empty(log, f"{log.root}/{layout.DELTA_DIRECTORY}")
     return Converted(PARQUET, len(log.live()), log.state.version)
+
+
+def _require_columns(at: State, found: DeltaState, what: str) -> None:
+    """Refuse a table whose columns our log would tell wrongly: another program dropped some, or changed their types."""
+    try:
+        lost = new_fields(found, at.columns, what)
+    except ConflictError as error:
+        raise ConflictError(what, error.found, _COPY) from error
+    if lost:
+        raise ConflictError(what, f"another program dropped its column {lost[0]['name']!r}", _COPY)
 
 
 def _require_settled(log: Log, what: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -30,9 +31,7 @@ _TEXT = re.compile(r"(var)?char\((\d+)\)")
 
 def told(store: Store, root: str, file: DataFile, metadata: dict[str, Any]) -> str:
     """The statistics of a file as a table with this metadata wants them."""
-    partition_columns = metadata.get("partitionColumns") or ()
-    columns = columns_of(metadata["schemaString"], f"commit {file.path}")
-    wanted = schema.schema_of(tuple(column for column in columns if column.name not in partition_columns))
+    wanted = _wanted(metadata["schemaString"], tuple(metadata.get("partitionColumns") or ()))
     indexed = stats.Indexed.of(metadata.get("configuration") or {})
     found = stats.fitted(file.stats, wanted, indexed)
     if found is None:
@@ -47,6 +46,13 @@ def told(store: Store, root: str, file: DataFile, metadata: dict[str, Any]) -> s
         absent = {*wanted.names} - {column.name for column in columns_in(footer.region)}
         found = stats.fitted(stats_of(store, path, footer, names), wanted, indexed, absent)
     return stats.counted(file.rows) if found is None else found
+
+
+@lru_cache(maxsize=16)
+def _wanted(text: str, partition_columns: tuple[str, ...]) -> pa.Schema:
+    """The columns that files of a table hold."""
+    columns = columns_of(text, "commit files")
+    return schema.schema_of(tuple(column for column in columns if column.name not in partition_columns))
 
 
 def require_values(store: Store, root: str, found: DeltaState, files: Iterable[DataFile], what: str) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -143,10 +144,7 @@ def fitted(text: str, wanted: pa.Schema, indexed: Indexed, absent: AbstractSet[s
         return None
     told = _told.decode(text)
     fit, has_bounds = _Told(told.numRecords), True
-    places = indexed.leaves(wanted)
-    # Polars cannot read bounds or counts of a part of a struct.
-    cut = {place.leaf[0] for place in {*_leaves(wanted)} - {*places} if place.leaf[0] in _structs(wanted)}
-    unbounded = {place.leaf[0] for place in places if pa.types.is_binary(place.kind)}
+    places, cut, unbounded = _parts(wanted, indexed)
     for leaf, kind, _ in places:
         if leaf[0] in cut:
             continue
@@ -204,6 +202,14 @@ def _leaves(schema: pa.Schema) -> list[_Place]:
             found.append(_Place(path, kind, index))
             index += _width(kind)
     return found
+
+
+@lru_cache(maxsize=64)
+def _parts(wanted: pa.Schema, indexed: Indexed) -> tuple[list[_Place], set[str], set[str]]:
+    """What is told; the structs of which nothing is, since Polars cannot read a part; those without bounds."""
+    places = indexed.leaves(wanted)
+    cut = {place.leaf[0] for place in {*_leaves(wanted)} - {*places} if place.leaf[0] in _structs(wanted)}
+    return places, cut, {place.leaf[0] for place in places if pa.types.is_binary(place.kind)}
 
 
 def _structs(schema: pa.Schema) -> set[str]:
