@@ -194,6 +194,7 @@ def test_between_deltas_commit_and_our_entry_explain_and_the_rows_agree(place: P
     assert (own_ids(place), table.explain("w", 2).outcome) == ([0, 1, 2], "committed")
     assert "recover appends it" in table.explain("w", 2).sentence
     assert [item.state for item in table.pending()] == ["publishing"]
+    assert table.to_arrow()["id"].to_pylist() == [0, 1], "what was opened before stays as it is until it is refreshed"
     sink.commit(2)
     assert table.explain("w", 2).version == table.refresh().version
 

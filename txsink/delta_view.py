@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from txsink import schema, segment, stats
 from txsink.delta import DeltaLog, columns_of, plain_text
-from txsink.delta_state import DeltaState, path_in_table, resolved
+from txsink.delta_state import DeltaState, fold, path_in_table, resolved
 from txsink.entry import Column, Commit, Convert, Prepare
 from txsink.errors import InvalidRequestError
 from txsink.log import Log
@@ -58,8 +58,13 @@ def facts_in(log: Log, delta: DeltaLog, state: DeltaState) -> list[Fact]:
 
 
 def is_visible(delta: DeltaLog, pending: Pending) -> bool:
-    """Whether Delta's log has the commit of a transaction that is pending in ours: readers see it."""
-    return resolved(delta.refresh(), pending.writer, pending.prepared) is True
+    """Whether Delta's log has the commit of a transaction that is pending in ours: new readers see it."""
+    # Apart from `delta.state`, which may be what somebody reads just now.
+    found = delta.state
+    later = DeltaState(found.version, protocol=found.protocol, metadata=found.metadata, txn_of=found.txn)
+    while (actions := delta.actions(later.version + 1)) is not None:
+        fold(later, actions, later.version + 1)
+    return resolved(later, pending.writer, pending.prepared) is True
 
 
 def _added(log: Log) -> dict[str, Fact]:
