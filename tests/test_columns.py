@@ -158,6 +158,15 @@ def test_narrower_integers_and_decimals_are_stored_in_the_tables_type(place: Pla
     assert [file.types for file in files] == [[pa.int64(), pa.decimal128(20, 2)]] * 2
 
 
+@pytest.mark.parametrize("ids", [[], [1]])
+def test_a_type_that_delta_does_not_have_is_refused_before_the_epoch_is_prepared(place: Place, ids: list[int]) -> None:
+    """An epoch that is prepared can only be published, and this one never could."""
+    with pytest.raises(InvalidRequestError, match="column 'id' is of type uint32, and Delta has no unsigned integers"):
+        place.write(1, pa.table({"id": pa.array(ids, pa.uint32())}), layout="delta")
+    place.write(1, {"id": [1]})
+    assert rows_of(place.path) == [1]
+
+
 def test_files_of_another_partitioning_are_refused(place: Place) -> None:
     sink = place.sink(partition_by=["p"])
     txn = sink.begin(1)

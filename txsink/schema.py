@@ -284,9 +284,8 @@ def _holds(wide: Any, narrow: Any) -> bool:
 def _check_typed(kind: pa.DataType, path: str, what: str, depth: int = 0) -> None:
     """Refuse a nested part without a type: Spark would take it for integers, and fail on what comes later."""
     if pa.types.is_null(kind) and depth:
-        raise InvalidRequestError(
-            what, f"column {path!r} has no type yet: its values are all null", "Give the data a schema", column=path
-        )
+        found = f"column {path!r} has no type yet: its values are all null"
+        raise InvalidRequestError(what, found, "Give the data a schema", column=path, type=str(kind))
     for index in range(kind.num_fields if pa.types.is_nested(kind) else 0):
         part = kind.field(index)
         _check_typed(part.type, f"{path}.{part.name}", what, depth + 1)
@@ -328,7 +327,8 @@ def partition_text(values: pa.Array[Any], column: str, what: str = "write rows")
         if text is not None and (problem := _text_problem(text, column, values.type)):
             found = f"a value of partition column {column!r} {problem}"
             advice = "Change the value, or partition by another column"
-            raise InvalidRequestError(what, found, advice, column=column, value=text[:NAME_BYTES_MAX])
+            context = {"column": column, "value": text[:NAME_BYTES_MAX], "type": str(values.type)}
+            raise InvalidRequestError(what, found, advice, **context)
     return texts
 
 

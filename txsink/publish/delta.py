@@ -96,7 +96,8 @@ class DeltaPublisher:
         found = self.delta.refresh()
         self._require_ours(found, what)
         if not self.delta.exists:
-            if files and not fields_of(columns, what):
+            fields = fields_of(columns, what)  # also without files: a type that Delta does not have is refused here
+            if files and not fields:
                 problem = "its rows are the table's first, and no column has a type yet"
                 raise InvalidRequestError(what, problem, "Give a column a type: Delta has no columns without one")
             return Admission()
