@@ -1,4 +1,4 @@
-"""What is handed to `write` and what a reader finds, drawn and compared: for the proof that no value changes on the way.
+"""What is handed to `write` and what a reader finds, drawn and compared: the proof that no value changes on the way.
 
 Promises: `canonical` is this proof's own comparison: two values are the same if and only if it is: numbers by what they
 are worth, but -0.0 is not 0.0 and NaN is NaN; times of a zone by their instant; the keys of a map in any order; a field
@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable, Iterator, Mapping
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,6 +23,7 @@ UTC = dt.timezone.utc
 START = dt.datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = dt.timedelta(microseconds=1)
 DEPTH_MAX = 3
+WIDE = Context(prec=80)
 NAMES = ("x", "y", "a b", "ü")
 
 _T = TypeVar("_T")
@@ -67,7 +68,7 @@ def _plain_values(kind: Any) -> st.SearchStrategy[Any]:
         return st.one_of(st.sampled_from(special), st.floats(width=width))
     if types.is_decimal(kind):
         most = 10**kind.precision - 1
-        return st.integers(-most, most).map(lambda number: Decimal(number).scaleb(-kind.scale, _WIDE))
+        return st.integers(-most, most).map(lambda number: Decimal(number).scaleb(-kind.scale, WIDE))
     if types.is_timestamp(kind):
         if kind.unit == "s":
             return st.builds(lambda moment: moment.replace(microsecond=0, tzinfo=UTC), _TIMES)
@@ -86,7 +87,6 @@ def _plain_values(kind: Any) -> st.SearchStrategy[Any]:
     return st.sampled_from(["", "a", "日本", "a\x00b", "1", "😀"])
 
 
-_WIDE = __import__("decimal").Context(prec=80)
 _DRAWN: dict[pa.DataType, st.SearchStrategy[Any]] = {}
 
 
@@ -106,7 +106,9 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
     if types.is_map(kind):
         keys = _values(kind.key_type)
         pairs = st.lists(st.tuples(keys, values(kind.item_type)), max_size=2)
-        return pairs.map(lambda found: list({repr(canonical(key, kind.key_type)): (key, one) for key, one in found}.values()))
+        return pairs.map(
+            lambda found: list({repr(canonical(key, kind.key_type)): (key, one) for key, one in found}.values())
+        )
     return _plain_values(kind)
 
 
@@ -176,7 +178,7 @@ class Call(NamedTuple):
             return [table.slice(0, 1), table.slice(1)] if self.form == "tables" else table
         if self.form == "columns":
             return dict(zip(self.names, map(list, columns), strict=True))
-        mappings = ({name: value for name, value in zip(self.names, row, strict=True)} for row in self.rows)
+        mappings = (dict(zip(self.names, row, strict=True)) for row in self.rows)
         return list(mappings) if self.form == "rows" else mappings
 
 

@@ -9,10 +9,12 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -20,6 +22,7 @@ from hypothesis import strategies as st
 
 import ledger
 from lossless import SIGNED, Call, Life, canonical_rows, given_rows, lives
+from other_readers import by_duckdb, by_polars, spark_frame
 from place import Place
 from txsink.errors import InvalidRequestError
 from txsink.sink import open_sink
@@ -28,11 +31,11 @@ from txsink.store.memory import MemoryStore
 from txsink.table import open_log
 
 SCALE = 10 if ledger.is_full() else 1
-MEMORY = Path("/dev/shm")  # noqa: S108 -- many small tables
+MEMORY = Path("/dev/shm")
 CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example, HealthCheck.filter_too_much]
 
 
-def tried(tables: int) -> Any:
+def tried(tables: int) -> settings:
     return settings(max_examples=tables * SCALE, suppress_health_check=CHECKS, phases=[Phase.generate])
 
 
@@ -88,9 +91,9 @@ def check_refusal(error: InvalidRequestError, call: Call | None) -> None:
     context = error.context
     assert "column" in context, error
     name = str(context["column"])
-    assert repr(name.split(".")[0]).strip("'") in str(error)
+    assert repr(name.split(".", maxsplit=1)[0]).strip("'") in str(error)
     assert {"type", "given"} & context.keys(), error
-    assert call is None or name.split(".")[0] in call.names
+    assert call is None or name.split(".", maxsplit=1)[0] in call.names
 
 
 def check_taken(life: Life, written: Written) -> None:
@@ -150,19 +153,79 @@ def test_every_call_is_stored_exactly_or_refused_whole(capsys: pytest.CaptureFix
     assert min(seen["calls taken"], seen["calls refused"], seen["rows"]) > 1_000 * SCALE
 
 
-def test_every_call_is_stored_exactly_or_refused_whole_in_delta_tables(
-    capsys: pytest.CaptureFixture[str], directory: Path
+def in_files(written: Written) -> list[str]:
+    """The columns that the files hold: those with a type that are not in the paths."""
+    by = written.table.partition_columns
+    return [field.name for field in written.schema if field.name not in by and not pa.types.is_null(field.type)]
+
+
+def check_read(found: pa.Table, written: Written) -> None:
+    """Another reader's rows are those that were handed in, as far as the files hold them."""
+    schema = pa.schema([written.schema.field(name) for name in in_files(written)])
+    assert Counter(canonical_rows(found, schema)) == Counter(given_rows(written.taken, schema))
+
+
+@pytest.mark.parametrize("layout", ["parquet", "delta"])
+def test_what_is_stored_on_disk_is_what_duckdb_and_polars_read(
+    capsys: pytest.CaptureFixture[str], directory: Path, layout: str
 ) -> None:
     seen: Counter[str] = Counter()
 
-    @tried(1_000)
+    @tried(750)
     @given(st.one_of(lives(stored=SIGNED), lives(stored=SIGNED), lives()))
     def prop(life: Life) -> None:
         place = Place(directory / "T")
-        check(life, place, LocalStore(), seen, layout="delta")
-        shutil.rmtree(place.path)
+        shutil.rmtree(place.path, ignore_errors=True)  # of an example that failed
+        written = check(life, place, LocalStore(), seen, layout=layout)
+        if written.expected:
+            for read in (by_duckdb, by_polars):
+                check_read(read(place.path, in_files(written)), written)
+            seen["read by DuckDB and Polars"] += 1
 
     prop()
-    tell(capsys, "lossless in Delta tables, txsink and pyarrow", seen)
-    assert seen["tables"] >= 1_000 * SCALE
-    assert min(seen["calls taken"], seen["calls refused"], seen["rows"]) > 200 * SCALE
+    tell(capsys, f"lossless on disk in layout {layout}", seen)
+    assert seen["read by DuckDB and Polars"] >= 500 * SCALE
+    assert min(seen["calls taken"], seen["rows"], 5 * seen["calls refused"]) > 400 * SCALE
+
+
+SPARK_TABLES, SPARK_TABLES_A_QUERY = 300, 15
+
+
+def test_what_is_stored_is_what_spark_reads(capsys: pytest.CaptureFixture[str], directory: Path, spark: Any) -> None:
+    seen: Counter[str] = Counter()
+    waiting: list[tuple[Path, Written]] = []
+
+    @tried(SPARK_TABLES * 2)  # of some, nothing is stored
+    @given(lives())
+    def prop(life: Life) -> None:
+        place = Place(directory / str(seen["tables"]))
+        shutil.rmtree(place.path, ignore_errors=True)
+        written = check(life, place, LocalStore(), seen)
+        if written.expected and seen["read by Spark"] < SPARK_TABLES * SCALE:
+            waiting.append((place.path, written))
+            seen["read by Spark"] += 1
+        if len(waiting) == SPARK_TABLES_A_QUERY:
+            read_by_spark(spark, waiting)
+            seen["queries"] += 1
+            waiting.clear()
+
+    prop()
+    tell(capsys, "lossless for Spark", seen)
+    assert not waiting
+    assert seen["read by Spark"] == SPARK_TABLES * SCALE
+
+
+def read_by_spark(spark: Any, waiting: list[tuple[Path, Written]]) -> None:
+    """Many tables in one query: each has columns of its own, and a number."""
+    frames = []
+    for number, (path, written) in enumerate(waiting):
+        names = in_files(written)
+        frame = spark_frame(spark, path, names).selectExpr(
+            f"{number} AS number", *(f"`{name}` AS `{number} {name}`" for name in names)
+        )
+        frames.append(frame)
+    whole = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames).toArrow()
+    for number, (_, written) in enumerate(waiting):
+        names = in_files(written)
+        own = whole.filter(pc.equal(whole["number"], number)).select([f"{number} {name}" for name in names])
+        check_read(own.rename_columns(names), written)

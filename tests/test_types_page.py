@@ -1,0 +1,143 @@
+"""docs/types.md says what each reader makes of each type: this is compared with what they make of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lossless import PLAIN, UTC, WIDE, canonical_rows
+from other_readers import by_duckdb, by_polars, files_in, plain, spark_frame
+from place import Place
+
+PAGE = Path(__file__).parents[1] / "docs" / "types.md"
+FLAT = re.compile(r"\| `([^`]+)` \|" + r" ([^|]+) \|" * 4)
+READERS = ("txsink, pyarrow", "DuckDB", "Polars", "Spark")
+INF, NAN = float("inf"), float("nan")
+TIMES = [
+    dt.datetime(1, 1, 1, tzinfo=UTC),
+    dt.datetime(1582, 10, 14, 1, tzinfo=UTC),
+    dt.datetime(9999, 12, 31, 23, 59, 59, 999999, UTC),
+]
+
+
+def extremes(kind: Any) -> list[Any]:
+    """Values at the ends of a type, and null."""
+    types = pa.types
+    if types.is_integer(kind):
+        bits, is_signed = kind.bit_width, types.is_signed_integer(kind)
+        found: list[Any] = [-(2 ** (bits - 1)), 2 ** (bits - 1) - 1] if is_signed else [0, 2**bits - 1]
+    elif types.is_floating(kind):
+        found = [-0.0, 0.0, NAN, INF, -INF, 0.5]
+    elif types.is_decimal(kind):
+        found = [Decimal(sign * (10**kind.precision - 1)).scaleb(-kind.scale, WIDE) for sign in (1, -1)]
+    elif types.is_timestamp(kind):
+        found = list(TIMES) if kind.tz else [moment.replace(tzinfo=None) for moment in TIMES]
+    elif types.is_date(kind):
+        found = [dt.date(1, 1, 1), dt.date(1582, 10, 10), dt.date(9999, 12, 31)]
+    else:
+        others: dict[str, list[Any]] = {
+            "bool": [True, False],
+            "string": ["", "a\x00b", "日本😀"],
+            "binary": [b"", b"\x00\xff"],
+            "list": [[1, None], []],
+            "struct": [{"x": 1, "y": "a"}, {"x": None, "y": None}],
+            "map": [[("k", 1), ("l", None)], []],
+        }
+        found = others[str(kind).partition("<")[0]]
+    return [*found, None]
+
+
+NESTED = (
+    pa.list_(pa.int64()),
+    pa.struct([("x", pa.int64()), ("y", pa.string())]),
+    pa.map_(pa.string(), pa.int64()),
+)
+DECIMALS = (pa.decimal128(5, 2), pa.decimal128(18, 3), pa.decimal128(38, 0))
+KINDS = [*(kind for kind in PLAIN if not pa.types.is_decimal(kind)), *DECIMALS, *NESTED]
+Read = Callable[[Path, Sequence[str]], pa.Table]
+
+
+class Row(NamedTuple):
+    """One row of the page: what each reader makes of the type."""
+
+    kind: str
+    made: tuple[str, ...]
+
+
+def page() -> dict[str, Row]:
+    rows = [
+        Row(found[1], tuple(part.strip() for part in found.groups()[1:])) for found in FLAT.finditer(PAGE.read_text())
+    ]
+    return {row.kind: row for row in rows}
+
+
+def write(place: Place, kind: pa.DataType) -> pa.Table:
+    """A table with one column of the type."""
+    given = extremes(kind)
+    place.write(0, pa.table({"id": range(len(given)), "c": pa.array(given, kind)}))
+    return place.table().to_arrow()
+
+
+def made(kind: pa.DataType, expected: pa.Table, read: Callable[[], pa.Table]) -> str:
+    """What a reader makes of a table of the type, in the words of the page."""
+    try:
+        found = read()
+    except Warning:  # of how this test asks
+        raise
+    except Exception:  # noqa: BLE001 -- whatever the reader raises
+        return "unreadable"
+    same = Counter(canonical_rows(found, expected.schema)) == Counter(canonical_rows(expected, expected.schema))
+    if not same:
+        return "other values"
+    other = plain(found.schema.field("c").type)
+    return "equal" if other == kind else f"mapped to `{other}`"
+
+
+def by_pyarrow(path: Path, names: Sequence[str]) -> pa.Table:
+    return pa.concat_tables(pq.read_table(file, columns=list(names)) for file in files_in(path))
+
+
+def by_spark(spark: Any, path: Path) -> pa.Table:
+    found: pa.Table = spark_frame(spark, path, ["id", "c"]).toArrow()
+    return found
+
+
+def compare(capsys: pytest.CaptureFixture[str], what: str, found: dict[str, list[str]], columns: slice) -> None:
+    said = {kind: list(row.made[columns]) for kind, row in page().items()}
+    words = Counter(word.partition(" ")[0] for row in found.values() for word in row)
+    with capsys.disabled():
+        print(f"\n{what}: {len(found)} types, {', '.join(f'{count} {word}' for word, count in sorted(words.items()))}")
+    assert found == said
+
+
+def test_the_page_says_what_each_reader_makes_of_each_type(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = {}
+    for number, kind in enumerate(KINDS):
+        place = Place(tmp_path / str(number))
+        expected = write(place, kind)
+        given = pa.table({"id": range(len(expected)), "c": pa.array(extremes(kind), kind)})
+        assert canonical_rows(expected, given.schema) == canonical_rows(given, given.schema)
+        reads: tuple[Read, ...] = (by_pyarrow, by_duckdb, by_polars)
+        found[str(kind)] = [made(kind, expected, partial(read, place.path, ["id", "c"])) for read in reads]
+    compare(capsys, "types by pyarrow, DuckDB and Polars", found, slice(0, 3))
+
+
+def test_the_page_says_what_spark_makes_of_each_type(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, spark: Any
+) -> None:
+    found = {}
+    for number, kind in enumerate(KINDS):
+        place = Place(tmp_path / str(number))
+        expected = write(place, kind)
+        found[str(kind)] = [made(kind, expected, partial(by_spark, spark, place.path))]
+    compare(capsys, "types by Spark", found, slice(3, 4))
