@@ -25,8 +25,8 @@ settings.load_profile("txsink")
 # They only compute: beside the others (`lanes.py`).
 PROOF = (
     "test_checkers", "test_controls", "test_crash_", "test_enumeration", "test_formal",
-    "test_kill", "test_lossless", "test_model", "test_mutation", "test_naive", "test_real_", "test_schedules", "test_simdisk",
-    "test_swarm", "test_two_phase",
+    "test_kill", "test_lossless", "test_model", "test_mutation", "test_naive", "test_real_", "test_schedules",
+    "test_simdisk", "test_swarm", "test_two_phase",
 )  # fmt: skip
 
 # What only these tests run is measured with them. The others of them run the same lines thousands of times.

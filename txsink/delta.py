@@ -344,7 +344,8 @@ def fields_of(columns: tuple[Column, ...], what: str) -> tuple[dict[str, Any], .
     for field in typed:
         if bad := _unsigned(field.type):
             found = f"column {field.name!r} is of type {bad}, and Delta has no unsigned integers"
-            raise InvalidRequestError(what, found, "Cast it to a signed integer", column=field.name, type=str(field.type))
+            advice = "Cast it to a signed integer"
+            raise InvalidRequestError(what, found, advice, column=field.name, type=str(field.type))
     text = _deltalake(what).Schema.from_arrow(typed).to_json()
     return tuple(msgspec.json.decode(text)["fields"])
 
