@@ -171,7 +171,7 @@ def test_what_is_stored_on_disk_is_what_duckdb_and_polars_read(
 ) -> None:
     seen: Counter[str] = Counter()
 
-    @tried(750)
+    @tried(900)
     @given(st.one_of(lives(stored=SIGNED), lives(stored=SIGNED), lives()))
     def prop(life: Life) -> None:
         place = Place(directory / "T")
