@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 from collections import Counter
 from contextlib import suppress
@@ -18,6 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 import txsink
 from crash import images, moments
 from txsink import commands, convert
+from txsink.cli import main
 from txsink.delta import DeltaLog
 from txsink.entry import Convert
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError
@@ -29,6 +31,7 @@ from txsink.store.local import LocalStore
 from txsink.testing.crash_check import directory_ids
 from txsink.testing.crash_world import World
 from txsink.testing.faults import FaultyStore, crash_after, crash_before, delay
+from txsink.testing.objects import Objects
 from txsink.testing.simdisk import Crash, SimDisk
 
 ROWS = Counter({1: 1, 11: 1, 20: 1, 21: 1, 90: 1})
@@ -337,3 +340,94 @@ def test_an_epoch_that_delta_has_is_committed_by_the_abort_that_comes_too_late(t
             sink.abort(0)
         assert (sink.last_epoch, sink.pending) == (0, [])
     assert seen(path) == ROWS + Counter({400: 1})
+
+
+# -- whose files the conversion takes away -------------------------------------------------------------------
+
+
+def grown(tmp_path: Path) -> str:
+    """A Delta table, and what a dead run staged in it."""
+    path = made(tmp_path, "delta")
+    dead = txsink.open_writer(path, "dead")
+    txn = dead.begin(0)
+    txn.add(txn.stager().stage(data(700)))
+    return path
+
+
+def test_a_conversion_to_parquet_takes_away_only_what_the_logs_prove(tmp_path: Path) -> None:
+    """I15: of tables below it, and of anybody's hidden files, nothing."""
+    path = grown(tmp_path)
+    nested, delta_table = f"{path}/day=a/nested", f"{path}/their/delta"
+    (tmp_path / "aside").mkdir()
+    txsink.write(tmp_path / "aside" / "nested", data(1, 2), writer="w", epoch=0)
+    Path(nested).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "aside" / "nested").rename(nested)
+    write_deltalake(delta_table, pa.table(data(5)))
+    hidden = Path(path) / "_mine" / "report.parquet"
+    hidden.parent.mkdir()
+    hidden.write_text("mine")
+    run(path, "parquet")
+    assert ids(txsink.open_table(path).to_arrow()) == ROWS
+    assert ids(txsink.open_table(nested).to_arrow()) == Counter([1, 2])
+    assert ids(DeltaTable(delta_table).to_pyarrow_table()) == Counter([5])
+    assert hidden.read_text() == "mine"
+    assert not (Path(path) / "_delta_log").exists()
+    own = [one for one in Path(path).rglob("*.parquet") if "their" not in one.parts and "nested" not in one.parts]
+    assert len([one for one in own if "_mine" not in one.parts]) == len(txsink.open_table(path).files())
+
+
+@pytest.mark.parametrize("name", ["report.parquet", "day=a/part-00000-of-a-friend.snappy.parquet", "notes.txt"])
+def test_a_conversion_to_parquet_is_refused_before_anything_is_changed_where_files_of_others_would_be_read(
+    tmp_path: Path, name: str
+) -> None:
+    path = grown(tmp_path)
+    theirs = Path(path) / name
+    theirs.parent.mkdir(exist_ok=True)
+    theirs.write_text("theirs")
+    before = {one: one.read_bytes() for one in Path(path).rglob("*") if one.is_file()}
+    with pytest.raises(ConflictError, match=f"1 files are there that neither log names, {name} for one"):
+        run(path, "parquet")
+    assert {one: one.read_bytes() for one in Path(path).rglob("*") if one.is_file()} == before
+    theirs.unlink()
+    run(path, "parquet")
+    assert seen(path) == ROWS
+
+
+def test_the_log_of_another_delta_table_is_never_deleted(tmp_path: Path) -> None:
+    """Somebody writes Delta's log over a table that has the parquet layout."""
+    path = made(tmp_path)
+    write_deltalake(path, pa.table(data(5)), mode="append")
+    before = sorted((Path(path) / "_delta_log").rglob("*"))
+    with pytest.raises(ConflictError, match="it is the log of another Delta table"):
+        run(path, "parquet")
+    assert sorted((Path(path) / "_delta_log").rglob("*")) == before
+
+
+def test_the_plan_of_a_conversion_counts_what_it_deletes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = grown(tmp_path)
+    assert main(["convert", path, "--to", "parquet", "--output", "json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    log_files = [one for one in (Path(path) / "_delta_log").rglob("*") if one.is_file()]
+    steps = {step["path"]: step for step in plan["plan"] if "path" in step}
+    assert steps["_delta_log/"]["files"] == len(log_files) + 2, "and the marks of two runs"
+    assert steps["former files of the table"]["files"] == 1, "what the dead run staged"
+    assert plan["deletes"]["files"] == len(log_files) + 3
+    assert plan["deletes"]["bytes"] > sum(one.stat().st_size for one in log_files)
+    assert main(["convert", path, "--to", "parquet"]) == 0
+    told = capsys.readouterr().out
+    assert f"To be deleted: {len(log_files) + 3} files, {plan['deletes']['bytes']} bytes." in told
+
+
+def test_a_table_in_a_bucket_is_converted_to_parquet_though_nothing_can_be_moved_there() -> None:
+    world = World(Objects(), table_layout="delta")
+    writer = world.open()
+    writer.commit(0, (0, 1))
+    writer.commit(1, (2, 3), mode="overwrite")
+    writer.sink.close()
+    log = world.reader()
+    convert.to_parquet(log, DeltaLog(log.store, log.root, log.stamps, log.root))
+    assert (world.reader().state.layout, directory_ids(world.disk.files())) == ("parquet", Counter((2, 3)))
+    assert not [path for path in world.disk.files() if "/_delta_log/" in path]
+    writer = World(world.disk, world.truth, 9, table_layout="parquet").open(layout="parquet")
+    writer.commit(2, (4, 5))
+    assert directory_ids(world.disk.files()) == Counter((2, 3, 4, 5))

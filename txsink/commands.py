@@ -18,8 +18,18 @@ from txsink.convert import to_delta, to_parquet
 from txsink.decision import Action
 from txsink.delta import DeltaLog
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError, counted, did_you_mean
-from txsink.layout import StagedName
 from txsink.log import Log
+from txsink.plans import (
+    DELETING,
+    UNPROVEN,
+    leaving_plan,
+    left_plan,
+    on_file,
+    on_staged,
+    recovery_plan,
+    staged_plan,
+    step,
+)
 from txsink.publish import DELTA, PARQUET
 from txsink.sink import new_id, open_writer, stamps
 from txsink.store import open_store
@@ -28,7 +38,6 @@ from txsink.transaction import Run, hold
 
 OK, UNHEALTHY = 0, 3
 
-_UNPROVEN = "keep: not provably ours"
 DRY = "Nothing was changed. Add --yes to do it."
 _CLAIMS = (
     "Doing it claims the writer: a run of it that is alive is fenced (its next commit fails), and what former runs "
@@ -168,8 +177,8 @@ def recover(path: str, writer: str | None, up_to: int | None, on_newer: str, *, 
     names = [_known(table, writer)] if writer is not None else sorted({item.writer for item in waiting})
     plan: list[dict[str, Any]] = []
     for name in names:
-        steps = _recovery_plan(table, [item for item in waiting if item.writer == name], name, up_to, on_newer)
-        plan += [*steps, *_left_plan(table, name)] if steps else []
+        steps = recovery_plan(table, [item for item in waiting if item.writer == name], name, up_to, on_newer)
+        plan += [*steps, *left_plan(table, name)] if steps else []
     done = []
     if yes:
         for name in sorted({step["writer"] for step in plan}):
@@ -194,7 +203,7 @@ def abort(path: str, writer: str, epoch: int, *, yes: bool) -> Report:
             what, "its publish has begun to take away the files it replaces", "Commit it: `txsink recover`"
         )
     verb = "finish the abort of" if found[0].state == "aborting" else "abort"
-    plan = [_step(found[0], verb), *_left_plan(table, writer)]
+    plan = [step(found[0], verb), *left_plan(table, writer)]
     if yes:
         with open_writer(path, writer, recover=False) as sink:
             sink.abort(epoch)
@@ -213,10 +222,10 @@ def sweep(path: str, writer: str | None, *, yes: bool) -> Report:
     # Asked on behalf of no writer, a dry run tells the runs that are to be retired from those that were.
     asked = recovery.sweep(table.log, Run("", "", table.version), table.publisher, names, dry_run=True)
     verbs = {Action.KEEP: "keep", Action.RETIRE: "retire its run, then delete", Action.DROP_STAGED: "delete"}
-    plan = [_on_staged(table, verbs[one.action], one.name) for one in asked]
+    plan = [on_staged(table, verbs[one.action], one.name) for one in asked]
     half_made = recovery.temporaries(table.log, dry_run=True)
-    plan += [_on_file(table, "delete", found) for found in half_made]
-    unproven = [_on_file(table, _UNPROVEN, found) for found in table.publisher.unproven()]
+    plan += [on_file(table, "delete", found) for found in half_made]
+    unproven = [on_file(table, UNPROVEN, found) for found in table.publisher.unproven()]
     deleted = 0
     if yes:
         for name in sorted({one.name.writer for one in asked if one.action is not Action.KEEP}):
@@ -247,13 +256,14 @@ def convert(path: str, to: str, *, yes: bool) -> Report:
         return Report({"path": table.path, "is_dry_run": not yes, "plan": [], "layout": to}, [f"It is {to} already."])
     files = table.files()
     content = {"files": len(files), "rows": sum(one.rows for one in files)}
+    delta = table.delta or DeltaLog(table.log.store, table.path, stamps(), path)
     plan = [{"action": f"convert to {to}", "writer": None, "epoch": None, **content}]
+    plan += staged_plan(table) if to == DELTA else leaving_plan(table, delta)
     if not yes:
         note = "Writers that are open are refused at their next prepare, and what they have staged is deleted."
         if to == PARQUET:
             note += " Older versions can no longer be read by Delta's readers."
         return _planned(table, plan, {"layout": table.layout}, [], is_done=False, note=note)
-    delta = table.delta or DeltaLog(table.log.store, table.path, stamps(), path)
     done = to_delta(table.log, delta) if to == DELTA else to_parquet(table.log, delta)
     problems = open_table(path).verify()
     data = {"path": table.path, "is_dry_run": False, "plan": plan, "layout": to, "version": done.version}
@@ -281,76 +291,16 @@ def _sweeper(table: Table, writer: str) -> Run:
     return run
 
 
-def _recovery_plan(
-    table: Table, waiting: list[PendingTransaction], writer: str, up_to: int | None, on_newer: str
-) -> list[dict[str, Any]]:
-    plan = []
-    for item in waiting:
-        if item.state == "aborting":
-            plan.append(_step(item, "finish the abort of"))
-        else:
-            rolls = up_to is None or item.epoch <= up_to or item.state == "publishing"
-            plan.append(_step(item, "commit" if rolls else "abort"))
-    last = table.writers()[writer].last_epoch
-    if up_to is not None and last is not None and last > up_to and on_newer != "skip":
-        if on_newer == "fail":
-            # Refused here already: opening the writer would fence a live run for nothing.
-            raise ConflictError(
-                f"recover {writer!r} up to epoch {up_to}",
-                f"its epochs up to {last} are committed already",
-                "Choose --on-newer skip (keep them) or --on-newer rewind (remove their files)",
-            )
-        newer = [one for one in table.files() if one.writer == writer and (one.epoch or 0) > up_to]
-        verb = f"rewind from epoch {last}, removing what later epochs wrote, to"
-        content = {"files": len(newer), "rows": sum(one.rows for one in newer)}
-        plan.append({"action": verb, "writer": writer, "epoch": up_to, "version": None, **content})
-    return plan
-
-
-def _left_plan(table: Table, writer: str) -> list[dict[str, Any]]:
-    """What the claim's sweep deletes: staged, and named by no pending transaction."""
-    is_held = recovery.names_held(table.log, table.publisher, *table.log.state.aborting)
-    left = table.publisher.left(writer, ())
-    return [_on_staged(table, "delete", name) for name in left if not is_held(name)]
-
-
-def _on_staged(table: Table, action: str, name: StagedName) -> dict[str, Any]:
-    path = name.path if name.upload else f"{layout.run_directory(name.writer, name.run)}/{name.path}"
-    known = {"writer": name.writer, "run": name.run, "epoch": name.epoch, "path": path}
-    # What a pending upload holds, a store tells for each of its parts alone.
-    where = "" if name.upload else f"{table.publisher.place(name.writer, name.run).directory}/{name.path}"
-    return {"action": action, **known, "bytes": _bytes(table, where) if where else None}
-
-
-def _on_file(table: Table, action: str, path: str) -> dict[str, Any]:
-    return {"action": action, "writer": None, "path": path, "bytes": _bytes(table, path)}
-
-
-def _bytes(table: Table, path: str) -> int:
-    found = table.log.store.tail(path, 0)
-    return 0 if found is None else found.bytes
-
-
-def _step(item: PendingTransaction, verb: str) -> dict[str, Any]:
-    return {
-        "action": verb,
-        "writer": item.writer,
-        "epoch": item.epoch,
-        "version": item.version,
-        "files": item.files,
-        "rows": item.rows,
-    }
-
-
 def _planned(
     table: Table, plan: list[dict[str, Any]], more: dict[str, Any], text: list[str | Grid], *, is_done: bool,
     note: str = _CLAIMS,
 ) -> Report:  # fmt: skip
     data = {"path": table.path, "is_dry_run": not is_done, "plan": plan, **more}
-    doomed = [step for step in plan if step["action"].endswith("delete")]
-    data["deletes"] = {"files": len(doomed), "bytes": sum(step["bytes"] or 0 for step in doomed)}
-    if all(step["action"] in {"keep", _UNPROVEN} for step in plan):
-        kept = [step for step in plan if step["action"] == _UNPROVEN]
+    doomed = [step for step in plan if step["action"].endswith(DELETING)]
+    count = sum(step.get("files", 1) for step in doomed)
+    data["deletes"] = {"files": count, "bytes": sum(step["bytes"] or 0 for step in doomed)}
+    if all(step["action"] in {"keep", UNPROVEN} for step in plan):
+        kept = [step for step in plan if step["action"] == UNPROVEN]
         return Report(data, [*([_grid(kept)] if kept else []), "Nothing is to be done."])
     told = f"To be deleted: {data['deletes']['files']} files, {data['deletes']['bytes']} bytes."
     return Report(data, text if is_done else [_grid(plan), *([told] if doomed else []), *filter(None, [note]), DRY])

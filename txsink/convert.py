@@ -23,9 +23,10 @@ from txsink.delta_files import told
 from txsink.delta_state import Action, DeltaState, decoded_path, encoded_path
 from txsink.entry import Convert
 from txsink.errors import ConflictError, InvalidRequestError
+from txsink.ground import is_data
 from txsink.log import Log, Slot
 from txsink.place import own_staging
-from txsink.publish import DELTA, PARQUET
+from txsink.publish import DELTA, PARQUET, publisher_of
 from txsink.segment import Fact
 from txsink.state import State
 
@@ -63,11 +64,12 @@ def to_delta(log: Log, delta: DeltaLog) -> Converted:
         raise ConflictError(what, f"it was written to during each of {TRIES} attempts", "Stop its writers, then retry")
     # ORDER: converted before staged files go, else a run that stages them could still prepare them (I6).
     _drop_staged(log)
+    log.keep_hint()  # where opening trusts the hint, it must not tell of the former layout
     return Converted(DELTA, len(log.live()), log.state.version)
 
 
 def to_parquet(log: Log, delta: DeltaLog) -> Converted:
-    """Close the table to writers, take every file out of the directory that is not the table's, then its Delta log."""
+    """Close the table to writers, take former files, as the logs prove, out of the directory, then Delta's log."""
     what = f"convert {log.root} to the layout parquet"
     for _ in range(TRIES):
         _require_settled(log, what)
@@ -85,15 +87,26 @@ def to_parquet(log: Log, delta: DeltaLog) -> Converted:
         if other:
             continue
         _require_columns(at, delta.state, what)
+        try:
+            leaving(log, delta)  # refused because of files of others before the table is closed, not after
+        except ConflictError:
+            if log.refresh().version == at.version:
+                raise
+            continue
         # ORDER: closed to writers before a file goes, else one that was committed meanwhile goes as well (I1).
         if at.layout == CLOSED or _append(log, at, CLOSED, delta.state.version):
-            _put_away(log)
+            _put_away(log, leaving(log, delta))
             if _append(log, log.state, PARQUET, None):
                 break
     else:
         raise ConflictError(what, f"it was written to during each of {TRIES} attempts", "Stop its writers, then retry")
     # ORDER: converted before Delta's log goes, else a crash leaves a Delta table that has none (I1).
-    _empty(log, f"{log.root}/{layout.DELTA_DIRECTORY}")
+    for name in delta_log_names(log, delta):
+        # DELETES: Delta's log; proof: its table id is ours, and the convert entry says that it counts no more (I8).
+        log.store.delete(f"{log.root}/{layout.DELTA_DIRECTORY}/{name}")
+    for directory in ("_sidecars", "_commits", "_staged_commits", ""):
+        log.store.prune(f"{log.root}/{layout.DELTA_DIRECTORY}/{directory}".rstrip("/"), log.root)
+    log.keep_hint()  # where opening trusts the hint, it must not tell of the former layout
     return Converted(PARQUET, len(log.live()), log.state.version)
 
 
@@ -105,6 +118,54 @@ def _require_columns(at: State, found: DeltaState, what: str) -> None:
         raise ConflictError(what, error.found, _COPY) from error
     if lost:
         raise ConflictError(what, f"another program dropped its column {lost[0]['name']!r}", _COPY)
+
+
+class Leaving(NamedTuple):
+    """What the conversion to parquet takes out of the sight of readers of the directory: relative paths."""
+
+    moved: dict[str, str]  # replaced files, which older versions of our log name, and where they wait for expiry
+    deleted: list[str]
+    marks: list[str]
+
+
+def leaving(log: Log, delta: DeltaLog) -> Leaving:
+    """What our log or Delta's proves to be a former file of the table; ConflictError when there is anything else."""
+    names = layout.in_no_other_table(log.store.list(log.root))  # before the marks that tell whose some of them are
+    live, moves = log.live(), log.store.traits.moves
+    replaced = {
+        fact.path or "": fact.prepared or 0
+        for fact in segment.rows_of(log.facts().filter(pc.field("kind") == "remove"))
+        if fact.path not in live
+    }
+    staged = [name.path for name in publisher_of(log, delta).left(None, ())]
+    former = {*replaced, *staged, *delta.removed()} - {*live}
+    there = [path for path in names if path in former and not path.startswith("_txsink/")]
+    strangers = [path for path in names if is_data(path) and path not in live and path not in former]
+    if strangers:
+        raise ConflictError(
+            f"convert {log.root} to the layout parquet",
+            f"{len(strangers)} files are there that neither log names, {strangers[0]} for one: readers of the directory"
+            " would take them for rows",
+            "Move them out of the directory, or let VACUUM delete what is left of Delta's, then convert it",
+            paths=strangers[:10],
+        )
+    moved = {path: layout.removed_path(replaced[path], path) for path in there if path in replaced and moves}
+    marks = [path for path in staged if path.startswith(f"{layout.MARK_DIRECTORY}/")]
+    return Leaving(moved, [path for path in there if path not in moved], marks)
+
+
+def delta_log_names(log: Log, delta: DeltaLog) -> list[str]:
+    """What there is of the table's Delta log, the newest first: what is left of it tells whose it is to the end."""
+    directory = f"{log.root}/{layout.DELTA_DIRECTORY}"
+    names = [name for name in log.store.list(directory) if layout.is_delta_log_name(name)]
+    if names and (delta.load().version < 0 or delta.state.table_id != log.state.table_id):
+        raise ConflictError(
+            f"delete {directory}",
+            "it is the log of another Delta table, or of none that can be read",
+            "Delete it by hand if nobody needs it: the table has the layout parquet, and is whole",
+        )
+    pointer = layout.DELTA_POINTER_PATH.rpartition("/")[2]
+    return sorted(names, key=lambda name: (name == pointer, not name[:1].isdecimal(), name), reverse=True)
 
 
 def _require_settled(log: Log, what: str) -> None:
@@ -146,22 +207,17 @@ def _caught_up(log: Log, delta: DeltaLog, live: dict[str, Fact], what: str, foun
     return actions or None
 
 
-def _put_away(log: Log) -> None:
-    """Take what was replaced, and what nobody names, out of the sight of readers of the directory."""
-    live = log.live()
-    replaced = {
-        fact.path: fact.prepared or 0
-        for fact in segment.rows_of(log.facts().filter(pc.field("kind") == "remove"))
-        if fact.path not in live
-    }
-    names = [path for path in log.store.list(log.root) if not path.startswith(("_txsink/", "_delta_log/"))]
-    doomed = [path for path in names if path.endswith(".parquet") and path not in live]
-    kept = [path for path in doomed if path in replaced and log.store.traits.moves]
-    log.store.move([(f"{log.root}/{path}", f"{log.root}/{layout.removed_path(replaced[path], path)}") for path in kept])
-    for path in doomed:
+def _put_away(log: Log, found: Leaving) -> None:
+    if found.moved:
+        log.store.move([(f"{log.root}/{path}", f"{log.root}/{removed}") for path, removed in found.moved.items()])
+    for path in (*found.moved, *found.deleted):
+        # DELETES: former files; proof: our log or Delta's says replaced, or a retired run's mark and tags (I8).
         log.store.delete(f"{log.root}/{path}")
     # ORDER: gone durably before the entry, else a power cut shows readers of the directory files of no epoch (I1).
-    log.store.settle([f"{log.root}/{path}" for path in doomed])
+    log.store.settle([f"{log.root}/{path}" for path in (*found.moved, *found.deleted)])
+    for path in found.marks:
+        # DELETES: marks; proof: the table is closed, and what they lead to is gone for good (I8).
+        log.store.delete(f"{log.root}/{path}")
 
 
 def _drop_staged(log: Log) -> None:
@@ -174,9 +230,3 @@ def _drop_staged(log: Log) -> None:
             # DELETES: staged files; proof: own staging directory, and the convert entry: no run names them (I8).
             log.store.delete(f"{own}/{path}")
             log.store.prune(f"{own}/{path}".rpartition("/")[0], own)
-
-
-def _empty(log: Log, directory: str) -> None:
-    for path in log.store.list(directory):
-        log.store.delete(f"{directory}/{path}")
-        log.store.prune(f"{directory}/{path}".rpartition("/")[0], log.root)

@@ -50,6 +50,7 @@ REMOVED_DIRECTORY = "_txsink/removed"
 STRAY_DIRECTORY = "_txsink/strays"
 MARK_DIRECTORY = "_txsink/staged"
 DELTA_DIRECTORY = "_delta_log"
+LOG_NAMES = ("_txsink", DELTA_DIRECTORY)
 SCRATCH_PREFIX = ".checkpoint-"
 DELTA_POINTER_PATH = f"{DELTA_DIRECTORY}/_last_checkpoint"
 HEAD_PATH = "_txsink/head"
@@ -75,6 +76,10 @@ _TEMPORARY = re.compile(r"\.[0-9a-f]+(-[0-9]+)?\.tmp")  # other programs have th
 _EPOCH = re.compile(r"0|[1-9][0-9]{0,18}")
 _RESERVED = ("txsink:", "txsink-abort-")  # how the names begin that Delta's log keeps outcomes under
 _GUEST = re.compile(rf"guest-({_EPOCH.pattern})-([0-9a-f]{{4,64}})/.+", re.DOTALL)
+_DELTA_NAME = re.compile(
+    r"[0-9]{20}\.[^/]*(?:json|parquet|crc)|_last_checkpoint|_(?:sidecars|commits|staged_commits)/[^/]+\.(?:parquet|json)"
+    r"|_commit_[0-9a-f-]+\.json\.tmp|\.[^/]+\.crc"
+)
 _DATA_NAME = re.compile(rf"part-({_EPOCH.pattern})-(0|[1-9][0-9]{{0,8}})-([0-9a-f]{{4,64}})\.parquet")
 
 #: For RE2, which looks at a million paths at once: none that leaves its root fits. `is_data_path` says the whole truth.
@@ -260,6 +265,30 @@ def parse_staged(path: str) -> StagedName | None:
     if not names[0] or not names[1] or not (guest or is_data_path(data)):
         return None
     return StagedName(names[0], names[1], int(guest[1]) if guest else data_epoch(data), data)
+
+
+def in_no_other_table(paths: list[str]) -> list[str]:
+    """Those of all paths below a table that lie in no directory which holds a log of its own, ours or Delta's."""
+    others = set()
+    for path in paths:
+        parts = path.split("/")
+        at = next((at for at, part in enumerate(parts) if part in LOG_NAMES), 0)
+        if at:
+            others.add("/".join(parts[:at]))
+    if not others:
+        return paths
+    return [path for path in paths if not any(above in others for above in directories_above(path))]
+
+
+def directories_above(path: str) -> list[str]:
+    """The directories a path lies in, the outermost first."""
+    parts = path.split("/")
+    return ["/".join(parts[:at]) for at in range(1, len(parts))]
+
+
+def is_delta_log_name(name: str) -> bool:
+    """Whether a name, relative to `_delta_log`, is one that Delta's protocol, or a program that follows it, makes."""
+    return _DELTA_NAME.fullmatch(name) is not None or is_temporary(name)
 
 
 def data_epoch(path: str) -> int:

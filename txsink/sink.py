@@ -153,6 +153,8 @@ def _open_table(
     root = store.resolve(path)
     log = Log(store, root, parts)
     log.load(is_followed=is_followed)
+    if log.exists and chosen.layout not in {None, log.state.layout}:
+        log.refresh()  # it may have been converted since the hint
     delta = DeltaLog(store, root, parts, path)
     if not log.exists:
         if chosen.layout != PARQUET:

@@ -141,7 +141,7 @@ class DeltaPublisher:
         runs = [run for run in found if run is not None]
         if not runs:
             return []
-        paths = self.store.list(self.log.root)
+        paths = layout.in_no_other_table(self.store.list(self.log.root))
         files = [name for path in paths for run in runs if (name := layout.parse_in_place(path, *run)) is not None]
         # A mark goes after the files it leads to, and never while its run may stage.
         return [*files, *(StagedName(*run, layout.VERSION_MAX, layout.mark_path(*run)) for run in runs)]

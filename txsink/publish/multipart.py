@@ -82,7 +82,10 @@ class MultipartPublisher(LogDecides):
         writers = sorted(known) if writer is None else [writer]
         found = self.store.uploads(self.table_root)
         names = (layout.parse_upload(path, upload, one) for path, upload in found for one in writers)
-        return [name for name in names if name is not None]
+        own = [name for name in names if name is not None]
+        above = {directory for name in own for directory in layout.directories_above(name.path)}
+        others = {directory for directory in above if self._holds_log(directory)}
+        return [name for name in own if others.isdisjoint(layout.directories_above(name.path))]
 
     def drop(self, names: Iterable[StagedName]) -> None:
         """Drop the uploads."""
@@ -116,6 +119,10 @@ class MultipartPublisher(LogDecides):
             )
         else:
             raise corrupt(prepare, file, staged, target)
+
+    def _holds_log(self, directory: str) -> bool:
+        """Whether a directory below the table is a table of its own."""
+        return any(self.store.list(f"{self._path(directory)}/{name}", 1) for name in layout.LOG_NAMES)
 
     def _path(self, path: str) -> str:
         return f"{self.table_root}/{path}"
