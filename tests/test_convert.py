@@ -431,3 +431,15 @@ def test_a_table_in_a_bucket_is_converted_to_parquet_though_nothing_can_be_moved
     writer = World(world.disk, world.truth, 9, table_layout="parquet").open(layout="parquet")
     writer.commit(2, (4, 5))
     assert directory_ids(world.disk.files()) == Counter((2, 3, 4, 5))
+
+
+def test_files_that_only_a_checkpoint_tells_were_removed_leave_with_the_conversion(tmp_path: Path) -> None:
+    """Another program's file that an overwrite replaced, in a log whose first commits were cleaned up."""
+    path = made(tmp_path, "delta")
+    write_deltalake(path, pa.table(data(500)), mode="append")
+    txsink.write(path, data(600), writer="w", epoch=30, mode="overwrite")
+    DeltaTable(path).create_checkpoint()
+    for version in range(3):
+        (Path(path) / "_delta_log" / f"{version:020d}.json").unlink()
+    run(path, "parquet")
+    assert seen(path) == Counter([600])

@@ -22,7 +22,7 @@ from txsink.delta_actions import Made, add_of, begun, info_of, new_fields, remov
 from txsink.delta_files import told
 from txsink.delta_state import Action, DeltaState, decoded_path, encoded_path
 from txsink.entry import Convert
-from txsink.errors import ConflictError, InvalidRequestError
+from txsink.errors import ConflictError, CorruptError, InvalidRequestError
 from txsink.ground import is_data
 from txsink.log import Log, Slot
 from txsink.place import own_staging
@@ -138,7 +138,7 @@ def leaving(log: Log, delta: DeltaLog) -> Leaving:
         if fact.path not in live
     }
     staged = [name.path for name in publisher_of(log, delta).left(None, ())]
-    former = {*replaced, *staged, *delta.removed()} - {*live}
+    former = {*replaced, *staged, *_removed(delta)} - {*live}
     there = [path for path in names if path in former and not path.startswith("_txsink/")]
     strangers = [path for path in names if is_data(path) and path not in live and path not in former]
     if strangers:
@@ -152,6 +152,17 @@ def leaving(log: Log, delta: DeltaLog) -> Leaving:
     moved = {path: layout.removed_path(replaced[path], path) for path in there if path in replaced and moves}
     marks = [path for path in staged if path.startswith(f"{layout.MARK_DIRECTORY}/")]
     return Leaving(moved, [path for path in there if path not in moved], marks)
+
+
+def _removed(delta: DeltaLog) -> set[str]:
+    """The files that were taken out of the table, as far as Delta's log still tells, relative to the table."""
+    try:
+        commits = [actions for _, actions in delta.between(0, delta.state.version)]
+        found = [action["remove"]["path"] for actions in commits for action in actions if "remove" in action]
+    except CorruptError:  # the first commits were cleaned up: a checkpoint tells
+        # DELETES: nothing, it lists; proof: `dry_run` (I8).
+        found = delta.table().vacuum(0, dry_run=True, enforce_retention_duration=False)
+    return {decoded_path(path) for path in found}
 
 
 def delta_log_names(log: Log, delta: DeltaLog) -> list[str]:

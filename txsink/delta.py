@@ -122,16 +122,6 @@ class DeltaLog:
             state.files = _files_in(self.table(state.version))
         return state.files
 
-    def removed(self) -> set[str]:
-        """The files that were taken out of the table, as far as the log still tells, relative to the table."""
-        if self._pointed() is not None:
-            # DELETES: nothing, it only lists; proof: `dry_run` is its default (I8).
-            found = self.table().vacuum(0, dry_run=True, enforce_retention_duration=False)
-        else:
-            commits = self.between(0, self.state.version)
-            found = [action["remove"]["path"] for _, actions in commits for action in actions if "remove" in action]
-        return {states.decoded_path(path) for path in found}
-
     def at(self, version: int) -> DeltaState:
         """The table at an earlier version."""
         if self._pointed() is not None:
