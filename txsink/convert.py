@@ -159,7 +159,7 @@ def _removed(delta: DeltaLog) -> set[str]:
     try:
         commits = [actions for _, actions in delta.between(0, delta.state.version)]
         found = [action["remove"]["path"] for actions in commits for action in actions if "remove" in action]
-    except CorruptError:  # the first commits were cleaned up: a checkpoint tells
+    except (CorruptError, InvalidRequestError):  # the first commits were cleaned up: a checkpoint tells
         # DELETES: nothing, it lists; proof: `dry_run` (I8).
         found = delta.table().vacuum(0, dry_run=True, enforce_retention_duration=False)
     return {decoded_path(path) for path in found}
