@@ -360,6 +360,39 @@ def test_rows_that_no_file_could_hold_are_refused(stage: Stage, data: Any) -> No
     assert [one.file.rows for one in stager.finish()] == [1]
 
 
+NO_TEXT = pa.Array.from_buffers(
+    pa.string(), 1, [None, pa.py_buffer(b"\x00\x00\x00\x00\x02\x00\x00\x00"), pa.py_buffer(b"\xff\xfe")]
+)
+COUNTS = pa.map_(pa.string(), pa.int64())
+REPEATED = [[("a", 1)], [], None, [("b", 1), ("a", 2), ("b", None)]]
+UNSOUND: list[tuple[pa.Array[Any], str]] = [
+    (NO_TEXT, "text that is not UTF-8"),
+    (NO_TEXT.cast(pa.large_string(), safe=False), "text that is not UTF-8"),
+    (pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), NO_TEXT), "text that is not UTF-8"),
+    (pa.array(REPEATED, COUNTS), "a map with the key 'b' twice"),
+    (pa.array(REPEATED, COUNTS).slice(2), "a map with the key 'b' twice"),
+    (pa.array([REPEATED], pa.list_(COUNTS)), "a map with the key 'b' twice"),
+    (pa.array([{"m": one} for one in REPEATED], pa.struct([("m", COUNTS)])), "a map with the key 'b' twice"),
+    (pa.array([[(1, REPEATED[3])]], pa.map_(pa.int8(), COUNTS)), "a map with the key 'b' twice"),
+]
+
+
+@pytest.mark.parametrize(("array", "found"), UNSOUND, ids=lambda value: str(getattr(value, "type", "")))
+def test_what_arrow_can_hold_and_readers_cannot_is_refused(stage: Stage, array: pa.Array[Any], found: str) -> None:
+    stager = stage.stager()
+    with pytest.raises(InvalidRequestError) as caught:
+        stager.write(pa.table({"c": array}))
+    assert f"column 'c' holds {found}" in caught.value.found
+    assert caught.value.context["type"] == str(array.type).replace("large_string", "string")
+    assert stager.finish() == []
+
+
+def test_a_key_may_stand_in_many_maps(stage: Stage) -> None:
+    given = pa.table({"c": pa.array([[("a", 1)], [("a", 1), ("b", 1)], None, [("b", 1)]], COUNTS)})
+    for table in (given, given.slice(1), given.slice(2)):
+        assert stage.read(stage.stage(table)).to_pydict() == table.to_pydict()
+
+
 def test_declared_non_null_with_nulls_is_readable(stage: Stage) -> None:
     """S17."""
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])

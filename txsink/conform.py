@@ -7,14 +7,14 @@ Does not promise: to keep what is no value: the metadata of fields, and whether 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from txsink.errors import InvalidRequestError
-from txsink.schema import STORED_AS, is_list_view
+from txsink.schema import STORED_AS, is_list_view, parts_of
 
 Data = TypeVar("Data", pa.Table, pa.RecordBatch)
 _SHOWN_CHARS = 80
@@ -43,6 +43,46 @@ def require_typed(data: pa.Table, target: pa.Schema, partition_columns: Sequence
         name = next(iter(kinds))
         found = f"column {name!r} has no type yet: its values are all null, and no other column has one"
         raise InvalidRequestError(what, found, "Give the data a schema", column=name, type="null")
+
+
+def require_sound(data: pa.Table, what: str) -> None:
+    """Refuse what Arrow can hold and readers cannot: text that is not UTF-8, and a key that a map holds twice."""
+    for name, column in zip(data.column_names, data.columns, strict=True):
+        kind = str(column.type)
+        if _holds(column.type, pa.types.is_string):
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                found = f"column {name!r} holds text that is not UTF-8: {error}"
+                raise InvalidRequestError(what, found, "Give it as binary", column=name, type=kind) from error
+        if _holds(column.type, pa.types.is_map):
+            for key in filter(None, map(_repeated_key, column.chunks)):
+                found = f"column {name!r} holds a map with the key {key} twice"
+                raise InvalidRequestError(what, found, "Give each key once", column=name, value=key, type=kind)
+
+
+def _holds(kind: pa.DataType, is_meant: Callable[[pa.DataType], bool]) -> bool:
+    return is_meant(kind) or any(_holds(part, is_meant) for part in parts_of(kind))
+
+
+def _repeated_key(array: Any) -> str:
+    """A key that stands twice in one map, at any depth; empty when none does."""
+    if pa.types.is_struct(array.type):
+        parts = [array.field(index) for index in range(array.type.num_fields)]
+    elif pa.types.is_list(array.type):
+        parts = [array.values]
+    elif pa.types.is_map(array.type):
+        keys = pa.ListArray.from_arrays(array.offsets, array.keys)
+        if not pa.types.is_nested(keys.type.value_type):
+            pairs = pa.table({"map": pc.list_parent_indices(keys), "key": pc.list_flatten(keys)})
+            counts = pairs.group_by(["map", "key"]).aggregate([([], "count_all")])
+            again = counts.filter(pc.greater(counts["count_all"], 1))
+            if again.num_rows:
+                return repr(again["key"][0].as_py())[:_SHOWN_CHARS]
+        parts = [array.keys, array.items]
+    else:
+        parts = []
+    return next(filter(None, map(_repeated_key, parts)), "")
 
 
 def _converted(column: Any, field: pa.Field[Any], what: str) -> Any:

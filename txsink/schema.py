@@ -244,7 +244,7 @@ def _unified(known: pa.DataType, new: pa.DataType, *, is_converted: bool) -> pa.
         return new
     if not _is_same_form(known, new):
         return None
-    pairs = zip(_parts(known), _parts(new), strict=True)
+    pairs = zip(parts_of(known), parts_of(new), strict=True)
     kinds: list[Any] = [_unified(ours, theirs, is_converted=is_converted) for ours, theirs in pairs]
     if None in kinds:
         return None
@@ -255,8 +255,10 @@ def _unified(known: pa.DataType, new: pa.DataType, *, is_converted: bool) -> pa.
     return pa.struct([field.with_type(kind) for field, kind in zip(known, kinds, strict=True)])
 
 
-def _parts(kind: Any) -> list[pa.DataType]:
-    """The types of what a value of the type holds."""
+def parts_of(kind: Any) -> list[pa.DataType]:
+    """The types of what a value of the type holds; none of a plain type."""
+    if not pa.types.is_nested(kind):
+        return []
     if pa.types.is_map(kind):
         return [kind.key_type, kind.item_type]
     return [kind.field(index).type for index in range(kind.num_fields)]

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from txsink import layout, schema
 from txsink.buffer import Buffer, copied, grouped, pieces
-from txsink.conform import conform, require_typed
+from txsink.conform import conform, require_sound, require_typed
 from txsink.entry import Column, DataFile, Upload
 from txsink.errors import CorruptError, InvalidRequestError
 from txsink.parquet import Identity, ParquetOutput, StageOptions, identity, verify
@@ -289,7 +289,8 @@ class EpochStager:
             self._drain(is_last=False)
 
     def _check_values(self, table: pa.Table) -> None:
-        """Refuse a value that cannot be a directory before its row is taken."""
+        """Refuse a value that nobody could read, or that cannot be a directory, before its row is taken."""
+        require_sound(table, self._what)
         for column in self._partition_columns:
             values = table.column(column).unique()
             known = self._checked.get(column)
