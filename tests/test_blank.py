@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
@@ -104,3 +105,11 @@ def test_a_delta_table_that_is_there_says_how_it_is_partitioned(place: Place) ->
         txn.write(DATA)
     with pytest.raises(InvalidRequestError, match="it is partitioned by"):
         place.sink(partition_by="day")
+
+
+def test_a_delta_table_that_another_program_made_meanwhile_is_not_taken_over(place: Place) -> None:
+    """I1: its rows would be the table's, as no entry says."""
+    place.sink(layout="parquet").close()
+    deltalake.write_deltalake(str(place.path), DATA)
+    with pytest.raises(InvalidRequestError, match="its layout is parquet, not delta"):
+        place.sink(layout="delta")

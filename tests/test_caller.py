@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import pickle
 import sys
 import threading
@@ -16,7 +18,7 @@ import pytest
 from place import Place, commit, rows
 from seen import rows_of
 from txsink.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
-from txsink.sink import open_sink, open_writer, stamps
+from txsink.sink import open_sink, open_workplace, open_writer, stamps
 from txsink.store.local import LocalStore
 from txsink.testing.faults import FaultyStore, fail_before
 from txsink.writer import Sink
@@ -354,3 +356,39 @@ def test_an_epoch_without_rows_that_a_former_run_prepared_is_prepared(place: Pla
     txn.prepare()
     assert txn.outcome == "prepared"
     assert txn.commit().outcome == "committed"
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
+def test_what_needs_a_right_is_not_called_retryable(place: Place, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    sink = place.sink()
+    txn = sink.begin(1)
+    txn.write(rows(1))
+    txn.prepare()
+    link = os.link
+
+    def refused(source: str, target: str) -> None:
+        raise PermissionError(code, os.strerror(code), target)
+
+    monkeypatch.setattr(os, "link", refused)
+    with pytest.raises(InvalidRequestError, match=r"epoch 1\. Make it writable, then call again\. Call it") as caught:
+        txn.commit()
+    assert (caught.value.retryable, txn.outcome) == (False, "prepared")
+    monkeypatch.setattr(os, "link", link)
+    assert txn.commit().outcome == "committed"
+    assert rows_of(place.path) == [1]
+
+
+def test_a_workplace_of_a_relative_path_is_the_same_from_every_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    workplace = open_workplace("t")
+    sink = open_writer("t", "w")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    txn = sink.begin(1)
+    txn.add(pickle.loads(pickle.dumps(workplace)).stager("w", sink.run, 1).stage(rows(1)))
+    txn.write(rows(2))
+    txn.commit()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert rows_of(tmp_path / "t") == [1, 2]

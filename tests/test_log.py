@@ -161,7 +161,7 @@ def test_a_store_that_never_says_leaves_the_outcome_unknown(place: Place, monkey
     """I11."""
     found = opened(place, FaultyStore(LocalStore()))
     monkeypatch.setattr(found.store, "put_if_absent", lambda path, data, token: None)
-    with pytest.raises(OutcomeUnknownError, match="did not say 5 times"):
+    with pytest.raises(OutcomeUnknownError, match="did not say 2 times"):
         found.append(claim_by("w"))
 
 

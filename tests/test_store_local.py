@@ -469,7 +469,7 @@ def test_a_fault_at_any_call_is_a_clear_error_and_the_next_attempt_succeeds(name
         check_error(error, case, disk, code)
         if error and name.startswith(("put", "replace")):
             # Unavailable: nothing was changed; unknown: it was done.
-            expected = case.old if isinstance(error, UnavailableError) else case.new
+            expected = case.new if isinstance(error, OutcomeUnknownError) else case.old
             assert seen(disk, case.new) in {"EIO": [case.old, case.new]}.get(errno.errorcode[code], [expected])
         disk.read_only = False
         if "/s/w/new" in disk.files():
@@ -486,7 +486,8 @@ def check_error(error: TxsinkError | None, case: Case, disk: SimDisk, code: int)
         # Only what is left for tidiness may fail unheard: the effect is there, durably.
         assert seen(disk.after_power_cut("lost"), case.new) == case.new
         return
-    assert isinstance(error, UnavailableError | OutcomeUnknownError)
+    refusal = InvalidRequestError if code == errno.EROFS else UnavailableError
+    assert isinstance(error, refusal | OutcomeUnknownError)
     assert error.context == {"errno": code}
     assert errno.errorcode[code] in error.found
     assert type(pickle.loads(pickle.dumps(error))) is type(error)
@@ -497,8 +498,8 @@ def check_error(error: TxsinkError | None, case: Case, disk: SimDisk, code: int)
     [
         (errno.ENOSPC, UnavailableError, "Make room, then retry"),
         (errno.EMFILE, UnavailableError, "Make room, then retry"),
-        (errno.EROFS, UnavailableError, "Make it writable, then retry"),
-        (errno.EACCES, UnavailableError, "Make it writable, then retry"),
+        (errno.EROFS, InvalidRequestError, "Make it writable, then call again"),
+        (errno.EACCES, InvalidRequestError, "Make it writable, then call again"),
         (errno.EIO, UnavailableError, "Retry when the disk answers again"),
         (errno.ESTALE, UnavailableError, "Retry when the disk answers again"),
         (errno.ELOOP, InvalidRequestError, "Name another path"),
@@ -614,7 +615,7 @@ def test_a_file_system_without_hard_links_is_refused() -> None:
 def test_no_permission_to_write_is_not_taken_for_a_lack_of_hard_links() -> None:
     disk, store = warm_disk()
     disk.fail_on("open", errno.EPERM)
-    with pytest.raises(UnavailableError, match="Make it writable"):
+    with pytest.raises(InvalidRequestError, match="Make it writable"):
         store.put_if_absent("/t/log/1", b"1", "x")
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from txsink import ground, layout, recovery, transaction
 from txsink.blank import is_blank, lay_anew
-from txsink.delta import DeltaLog
+from txsink.delta import DeltaLog, is_local
 from txsink.delta_state import require_writable
 from txsink.errors import ConflictError, InvalidRequestError, did_you_mean
 from txsink.log import Log
@@ -28,9 +28,9 @@ from txsink.place import staging_root_of
 from txsink.publish import DELTA, PARQUET, Publisher, publisher_of
 from txsink.slots import Stamps
 from txsink.stage import StageOptions
+from txsink.stager import Settings
 from txsink.store import AnyPath, StorageOptions, Store, open_store, uri_of
 from txsink.transaction import Run
-from txsink.txn import Settings
 from txsink.workplace import Workplace
 from txsink.writer import Sink
 
@@ -108,7 +108,7 @@ def open_sink(
     opened = log.state
     identity = Run(writer, run, -1 if chosen.run is not None else opened.version)
     settings = Settings(path, chosen.storage_options, publisher.place(writer, run), chosen.merge_schema, stage)
-    sink = Sink(log, identity, publisher, settings)
+    recovered = None
     left = [name for name in names if not name.is_of(run)]
     unfinished = [item for item in (*opened.pending, *opened.aborting) if item.writer == writer]
     if not is_one_shot or left or unfinished:
@@ -116,13 +116,15 @@ def open_sink(
         if log.state.version == opened.version:  # this very run has claimed before
             log.refresh()
         if chosen.recover:
-            sink.recovered = recovery.recover(log, identity, publisher)
+            recovered = recovery.recover(log, identity, publisher)
         if left:
             recovery.sweep(log, identity, publisher, left)
         for former in dict.fromkeys(item.run for item in unfinished if item.run != run):
             publisher.tidy(writer, former)
         # A writer that starts again and again without a commit must not leave a longer way to each next start.
         log.hint()
+    sink = Sink(log, identity, publisher, settings)
+    sink.recovered = recovered
     return sink
 
 
@@ -135,7 +137,7 @@ def open_workplace(path: AnyPath, **options: Any) -> Workplace:
     log, publisher = _open_table(store, stamps(), uri, chosen)
     state = log.state
     return Workplace(
-        uri=uri,
+        uri=log.root if is_local(uri) else uri,  # workers may run in another directory
         storage_options=chosen.storage_options,
         layout=state.layout,
         staging=publisher.staging,
@@ -221,13 +223,17 @@ def _staging(log: Log, staging_path: str | None) -> str | None:
             f"the staging root {staging_root} lies in the table",
             "Name one outside: readers look in",
         )
+    _require_one_place(log, staging_root, "create")
+    return staging
+
+
+def _require_one_place(log: Log, staging_root: str, verb: str) -> None:
     if not log.store.same_place(log.root, staging_root):
         raise InvalidRequestError(
-            f"create {log.root}",
-            f"its staging root {staging_root} lies on another file system, so files cannot be moved into the table",
-            "Give a staging_path on the file system of the table",
+            f"{verb} {log.root}",
+            f"its staging root {staging_root} lies on another file system or mount: files cannot be moved from it",
+            "Name a table below the mount point, or for a new table a staging_path on the mount of the table",
         )
-    return staging
 
 
 def _require_agreement(log: Log, delta: DeltaLog, chosen: Options) -> None:
@@ -263,6 +269,8 @@ def _require_agreement(log: Log, delta: DeltaLog, chosen: Options) -> None:
         raise InvalidRequestError(
             f"open {log.root}", f"its staging root is {staging_root}, set when it was created", "Leave staging_path out"
         )
+    if log.state.layout == PARQUET and log.store.traits.moves:
+        _require_one_place(log, staging_root, "open")
 
 
 def _require_readable(root: str) -> None:

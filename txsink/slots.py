@@ -19,7 +19,7 @@ from txsink.entry import AnyEntry
 from txsink.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
 from txsink.store import Store
 
-UNKNOWN_TRIES = 5
+UNKNOWN_TRIES = 2  # each may take a deadline of the store, which repeats within it
 ENTRY_TAIL_BYTES = 64 << 10  # most entries are smaller
 LOOK_AHEAD = 16  # slots: as many as there are entries between two hints
 
@@ -105,6 +105,9 @@ def put(store: Store, pause: Callable[[int], None], path: str, ours: Bytes, what
     created = store.put_if_absent(path, data, write_id)
     with possibly_written(what):
         for attempt in range(UNKNOWN_TRIES):
+            if attempt:
+                pause(attempt)
+                created = store.put_if_absent(path, data, write_id)
             if created:
                 return True
             found = store.read(path, entries.ENTRY_BYTES_MAX)
@@ -113,8 +116,6 @@ def put(store: Store, pause: Callable[[int], None], path: str, ours: Bytes, what
                 return True
             if created is False or found is not None:
                 return False
-            pause(attempt)
-            created = store.put_if_absent(path, data, write_id)
     raise OutcomeUnknownError(what, f"the store did not say {UNKNOWN_TRIES} times", "Open the writer again")
 
 

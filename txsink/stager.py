@@ -9,13 +9,24 @@ Does not promise: that what it staged is ever published. The coordinator adds th
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
 from txsink.entry import Column
-from txsink.place import leave_mark
+from txsink.place import Place, leave_mark
 from txsink.stage import EpochStager, StagedFile, StageOptions
 from txsink.store import StorageOptions, open_store
+
+
+class Settings(NamedTuple):
+    """What an open writer stages with: `place` as its publisher says."""
+
+    uri: str
+    storage_options: StorageOptions
+    place: Place
+    merge_schema: bool
+    stage: StageOptions
 
 
 class Stager(msgspec.Struct, frozen=True, kw_only=True):

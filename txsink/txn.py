@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from txsink import outcome, recovery, schema, transaction
 from txsink.adopt import Guest
@@ -23,23 +23,11 @@ from txsink.entry import Column
 from txsink.errors import FencedError, InvalidRequestError, TxsinkError, UnavailableError
 from txsink.log import Log
 from txsink.outcome import ABORTED, ALREADY_COMMITTED, COMMITTED, ENDS, OPEN, PREPARED, UNKNOWN, Own, Result
-from txsink.place import Place
 from txsink.publish import Publisher, name_of
-from txsink.stage import EpochStager, StagedFile, StageOptions
-from txsink.stager import Stager
+from txsink.stage import EpochStager, StagedFile
+from txsink.stager import Settings, Stager
 from txsink.state import union
-from txsink.store import StorageOptions
 from txsink.transaction import Content, Run
-
-
-class Settings(NamedTuple):
-    """What an open writer stages with: `place` as its publisher says."""
-
-    uri: str
-    storage_options: StorageOptions
-    place: Place
-    merge_schema: bool
-    stage: StageOptions
 
 
 class Owner(Protocol):
@@ -57,6 +45,9 @@ class Owner(Protocol):
 
     def publish(self, epoch: int) -> None:
         """Publish and commit every prepared epoch <= `epoch`, within a call on the writer."""
+
+    def keep_up(self) -> None:
+        """What is due from time to time, off the commit path."""
 
     def drop(self, epoch: int) -> None:
         """Drop a prepared epoch, within a call on the writer."""
@@ -119,7 +110,7 @@ class Transaction:
                 self._stager = new_stager(self._sink, self.epoch)
             try:
                 return self._stager.write(data)
-            except UnavailableError as error:
+            except (UnavailableError, InvalidRequestError) as error:
                 self._advise(error, self._stager)
 
     def stager(self, part: str | int | None = None) -> Stager:
@@ -197,6 +188,8 @@ class Transaction:
             if self.outcome in {PREPARED, UNKNOWN}:
                 self._is_sealed = True
                 self._sink.publish(self.epoch)
+                if self.outcome == COMMITTED:  # asked while the entries that say so are at hand
+                    self._sink.keep_up()
         return self.result()
 
     def abort(self) -> None:
@@ -286,7 +279,6 @@ class Transaction:
         try:
             is_new = transaction.prepare(sink.log, sink.identity, sink.publisher, content)
         except FencedError:
-            self._own = self._own._replace(is_dropped=True)
             with suppress(TxsinkError):  # that it is fenced says more
                 self._forget()
             raise
@@ -302,7 +294,7 @@ class Transaction:
         if self._stager is not None:
             try:
                 self._written = self._stager.finish()
-            except UnavailableError as error:
+            except (UnavailableError, InvalidRequestError) as error:
                 self._advise(error, self._stager)
             self._columns = union(self._columns, self._stager.columns)
         columns = self._columns
@@ -340,12 +332,13 @@ class Transaction:
         own = None if is_alone else [name_of(one) for one in self._staged]
         recovery.forget(sink.log, sink.identity, sink.publisher, self.epoch, own)
 
-    def _advise(self, error: UnavailableError, stager: EpochStager) -> NoReturn:
+    def _advise(self, error: UnavailableError | InvalidRequestError, stager: EpochStager) -> NoReturn:
         """The store failed: whether the call can be made again, or the epoch has to be begun again."""
-        if not stager.closed:
+        if not stager.closed or not (error.retryable or "errno" in error.context):
             raise error
-        again = f"Begin epoch {self.epoch} again, and write all of it: nothing of it is in the table"
-        raise UnavailableError(error.attempted, error.found, again, **error.context) from error
+        first = "" if error.retryable else f"{error.advice}. "
+        again = f"{first}Begin epoch {self.epoch} again, and write all of it: nothing of it is in the table"
+        raise type(error)(error.attempted, error.found, again, **error.context) from error
 
     def _require_open(self, verb: str) -> None:
         found = self.outcome

@@ -27,9 +27,10 @@ from txsink.outcome import OPEN, PREPARED, UNKNOWN
 from txsink.place import leave_mark
 from txsink.publish import Publisher
 from txsink.recovery import Recovered, Swept
+from txsink.stager import Settings
 from txsink.state import OVERWRITE_PARTITIONS, Pending
 from txsink.transaction import Run
-from txsink.txn import Settings, Transaction
+from txsink.txn import Transaction
 
 MODES = ("append", "overwrite")
 PARTITION_OVERWRITES = ("static", "dynamic")
@@ -111,6 +112,7 @@ class Sink:
             self.require_open(what)
             if unfinished := self._unfinished():
                 self.publish(max(unfinished))
+                self.keep_up()
             txn = Transaction(self, epoch, mode, kept, expected, is_committed=self._is_committed(what, epoch))
             if txn.outcome == OPEN:
                 self._open.append(txn)
@@ -123,6 +125,7 @@ class Sink:
         with self.calls.whole(what):
             self.require_open(what)
             self.publish(epoch)
+            self.keep_up()
 
     def publish(self, epoch: int) -> None:
         """`commit`, within a call."""
@@ -135,14 +138,15 @@ class Sink:
             # aborted files shows the rows twice (I1).
             recovery.finish_aborts(self.log, self.identity, self.publisher)
             done = transaction.commit(self.log, self.identity, self.publisher, epoch)
-        except UnavailableError as error:
+        except (UnavailableError, InvalidRequestError) as error:
             prepared = [one.epoch for one in self._pending if one.epoch <= epoch]
             if not prepared:
                 raise
-            raise UnavailableError(
+            first = "" if isinstance(error, UnavailableError) else f"{error.advice}. "
+            raise type(error)(
                 what,
                 f"{error.attempted}: {error.found}. Prepared, and to be committed, is epoch {prepared[0]}",
-                "Call it again, or open the writer again: either finishes it",
+                f"{first}Call it again, or open the writer again: either finishes it",
                 **{**error.context, "prepared": prepared},
             ) from error
         last = self.last_epoch
@@ -150,6 +154,9 @@ class Sink:
         if not is_late and (last is None or epoch > last):
             raise InvalidRequestError(what, "no epoch up to it is prepared", "Prepare it first")
         self._noticed = max(self._noticed, epoch)
+
+    def keep_up(self) -> None:
+        """What is due from time to time, once all that a call had to do is done."""
         self.log.maintain()
         self.publisher.upkeep()
 

@@ -15,11 +15,11 @@ from typing import cast
 
 from txsink import layout
 from txsink.decision import Action, End, LogFact, decide
-from txsink.entry import DataFile, Prepare
-from txsink.errors import ConflictError
+from txsink.entry import Column, DataFile, Prepare
+from txsink.errors import ConflictError, InvalidRequestError
 from txsink.layout import StagedName
 from txsink.place import Place
-from txsink.publish import LogDecides, Published, corrupt, end_of
+from txsink.publish import Admission, Epoch, LogDecides, Published, corrupt, end_of
 from txsink.stage import StagedFile, verify
 from txsink.store import Links, Store
 
@@ -32,6 +32,21 @@ class RenamePublisher(LogDecides):
         self.table_root = table_root
         self.own = own
         self.staging = posixpath.relpath(own, table_root)
+        self._reached: set[str] = set()  # directories of the table that files can be moved to
+
+    def admit(self, name: Epoch, mode: str, columns: tuple[Column, ...], files: list[DataFile]) -> Admission:  # noqa: ARG002
+        """Anything that can be moved: a partition may be the mount point of another disk, or a link to one."""
+        for directory in sorted({file.path.rpartition("/")[0] for file in files} - self._reached):
+            target = f"{self.table_root}/{directory}".rstrip("/")
+            if not self.store.same_place(target, self.own):
+                raise InvalidRequestError(
+                    f"prepare epoch {name[1]} of {name[0]!r}",
+                    f"{target} lies on another file system or mount than {self.own}, so no file can be moved there",
+                    "Take the mount or link away, and call it again: nothing was prepared",
+                    path=target,
+                )
+            self._reached.add(directory)
+        return Admission()
 
     def place(self, writer: str, run: str) -> Place:
         """The run's own directory."""

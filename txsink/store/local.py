@@ -26,6 +26,7 @@ from txsink.layout import temporary_path
 from txsink.store import Moves, Output, Paths, Tail, Traits
 from txsink.store.local_darwin import system_of
 from txsink.store.local_errors import mapped, refuse_foreign, refuse_without_directory_sync, refuse_without_links
+from txsink.store.local_mounts import mount_of
 from txsink.store.local_output import LocalOutput, write_all
 
 _PUT_TRIES = 3
@@ -189,8 +190,8 @@ class LocalStore:
 
     def same_place(self, path: str, other: str) -> bool:
         with mapped(f"compare {path} and {other}"):
-            one, two = (self._os.stat(self._nearest(directory)) for directory in (path, other))
-            return cast("bool", one.st_dev == two.st_dev)
+            one, two = (mount_of(self._os, self._nearest(directory)) for directory in (path, other))
+            return one == two
 
     def _put_once(self, path: str, data: bytes, token: str) -> bool | None:
         """True: created; False: taken; None: somebody swept the temporary file."""
@@ -234,11 +235,12 @@ class LocalStore:
 
     def _open_new(self, path: str) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        try:
-            return cast("int", self._os.open(path, flags, 0o666))
-        except FileNotFoundError:
-            self._make_directory(_parent(path))
-            return cast("int", self._os.open(path, flags, 0o666))
+        for _ in range(_PUT_TRIES):
+            with suppress(FileNotFoundError):
+                return cast("int", self._os.open(path, flags, 0o666))
+            with suppress(FileNotFoundError):  # another run prunes what it finds empty
+                self._make_directory(_parent(path))
+        return cast("int", self._os.open(path, flags, 0o666))
 
     def _rename(self, source: str, target: str) -> None:
         try:

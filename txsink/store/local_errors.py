@@ -20,7 +20,7 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM
 _WRONG_PATH = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.ENODEV, errno.EXDEV}
 _REFUSALS: tuple[tuple[set[int], type[TxsinkError], str], ...] = (
     (_NO_ROOM, UnavailableError, "Make room, then retry"),
-    ({errno.EACCES, errno.EPERM, errno.EROFS}, UnavailableError, "Make it writable, then retry"),
+    ({errno.EACCES, errno.EPERM, errno.EROFS}, InvalidRequestError, "Make it writable, then call again"),
     (_WRONG_PATH, InvalidRequestError, "Name another path"),
 )
 
