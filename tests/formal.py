@@ -48,8 +48,16 @@ class Case(NamedTuple):
 _TWO_RUNS: dict[str, Any] = {"RunsMax": 2, "EpochsMax": 2, "Parts": {1}, "Overwrites": {2}, "Sweepers": {2}}
 _PUBLISH = {**_TWO_RUNS, "Sweepers": set()}
 _ONE_EPOCH = {**_PUBLISH, "EpochsMax": 1, "Overwrites": set()}
-_EXPIRY: dict[str, Any] = {"Procs": {1, 2}, "VersionMax": 4, "AppendsMax": 4, "LossesMax": 0, "KeepsNames": False}
+_EXPIRY: dict[str, Any] = {
+    "Procs": {1, 2},
+    "VersionMax": 4,
+    "AppendsMax": 4,
+    "LossesMax": 0,
+    "RestoresMax": 0,
+    "KeepsNames": False,
+}
 _LOSSES = {**_EXPIRY, "VersionMax": 3, "AppendsMax": 2, "LossesMax": 1}
+_RESTORES = {**_EXPIRY, "VersionMax": 3, "AppendsMax": 2, "RestoresMax": 1}
 _TWO_DELTA_RUNS: dict[str, Any] = {"RunsMax": 2, "EpochsMax": 2, "ForeignMax": 1, "LossesMax": 0}
 
 # What holds, in about a minute on two cores: two runs and two epochs with an overwrite and a sweep; three runs; lost
@@ -60,6 +68,8 @@ SMALL = [
     Case("Slots", {**_EXPIRY, "AppendsMax": 3}),
     Case("Slots", _LOSSES),
     Case("Slots", {**_LOSSES, "KeepsNames": True}),
+    Case("Slots", _RESTORES),
+    Case("Slots", {**_RESTORES, "KeepsNames": True}),
     Case("Delta", _TWO_DELTA_RUNS),
     Case("Delta", {**_TWO_DELTA_RUNS, "ForeignMax": 0, "LossesMax": 1}),
 ]
@@ -103,6 +113,10 @@ BROKEN = [
         Case("Slots", {**_EXPIRY, "KeepsNames": True}, "expired names stay taken"),
         "I3_ReadersSeeWhatWasAcknowledged",
     ),
+    (
+        Case("Slots", {**_RESTORES, "KeepsNames": True}, "the newest entry looked at before a put"),
+        "I13_ReadersAreOnTheLog",
+    ),
     (Case("Delta", _TWO_DELTA_RUNS, "two values for two outcomes"), "I1_CommittedRowsAreVisible"),
     (Case("Delta", _TWO_DELTA_RUNS, "resolved in the order of their entries"), "I14_NothingIsStuck"),
     (Case("Delta", _TWO_DELTA_RUNS, "poisoned before the abort entry"), "I1_AbortedRowsAreNot"),
@@ -118,6 +132,7 @@ SEEN_IN: dict[str, dict[str, Any]] = {
     "Seen_OverwriteOfAnotherRunsRows": _PUBLISH,
     "Seen_ZombieFindsItsFilesGone": _ONE_EPOCH,
     "Seen_SweptAloneAfterACrash": {**_ONE_EPOCH, "Sweepers": {2}},
+    "Seen_RestoredUnderAWriter": _RESTORES,
     "Seen_AppendIntoAnExpiredSlot": _EXPIRY,
     "Seen_OwnEntryFoundByReading": _LOSSES,
     "Seen_LandedAfterItsWriterDied": _LOSSES,

@@ -19,6 +19,7 @@ CONSTANTS
   VersionMax,   \* slots are 1..VersionMax
   AppendsMax,   \* appends each process makes, but for process 1, which makes one
   LossesMax,    \* answers that are lost, in all
+  RestoresMax,  \* how often the table is restored from a copy of an earlier version, under processes that live on
   KeepsNames,   \* whether an expired entry is overwritten (S3), not deleted
   Broken        \* the rule that is switched off
 
@@ -37,9 +38,10 @@ VARIABLES
   history,   \* the entries of the log, as they were appended
   proc,      \* of each process: what it knows and does
   lost,      \* answers lost so far
+  restored,  \* how often the table was restored so far
   told       \* appends that were acknowledged: version and write id
 
-vars == <<slot, flying, hint, kept, history, proc, lost, told>>
+vars == <<slot, flying, hint, kept, history, proc, lost, told, restored>>
 
 Entry(p) == [id |-> <<p, proc[p].tries>>, op |-> <<p, proc[p].appends>>, prev |-> proc[p].state.id, below |-> proc[p].below]
 Set(p, new) == proc' = [proc EXCEPT ![p] = new]
@@ -47,11 +49,11 @@ Is(p, do) == proc[p].do = do
 \* The boundary that a state knows of is part of it.
 StateAfter(state, entry) == [at |-> state.at + 1, id |-> entry.id]
 BoundaryOf(version) == IF version = 0 THEN 0
-  ELSE LET found == {history[v].below : v \in 1..version} IN CHOOSE b \in found : \A c \in found : c <= b
+  ELSE LET found == {0} \cup {history[v].below : v \in {w \in 1..version : w <= Len(history)}} IN CHOOSE b \in found : \A c \in found : c <= b
 Taken(v) == slot[v] # None
 DigestAt(v) == IF v = 0 THEN Genesis.id ELSE IF v > VersionMax THEN None.id ELSE slot[v].id
 Acknowledged == IF told = {} THEN 0 ELSE (CHOOSE a \in told : \A b \in told : b.at <= a.at).at
-Newest == LET agreeing == {s \in kept \cup {hint} : s.at = 0 \/ DigestAt(s.at) = s.id} IN
+Newest == LET agreeing == {s \in kept \cup {hint} \cup (IF restored > 0 THEN {Genesis} ELSE {}) : s.at = 0 \/ DigestAt(s.at) = s.id} IN
           CHOOSE s \in agreeing : \A other \in agreeing : other.at <= s.at
 
 -----------------------------------------------------------------------------
@@ -77,7 +79,9 @@ LookAtStart(p) ==      \* log.Log._is_behind
 
 Reload(p) ==      \* log.Log._reload
   /\ Is(p, "reload")
-  /\ Set(p, [proc[p] EXCEPT !.do = "read", !.state = Newest, !.start = Newest])
+  /\ IF restored > 0 /\ Newest.at <= proc[p].start.at
+     THEN Set(p, [proc[p] EXCEPT !.do = "dead"])      \* gaps.went_back: an error that says so
+     ELSE Set(p, [proc[p] EXCEPT !.do = "read", !.state = Newest, !.start = Newest])
   /\ UNCHANGED <<slot, flying, hint, kept, history, lost, told>>
 
 -----------------------------------------------------------------------------
@@ -93,8 +97,14 @@ Decide(p) ==      \* `make` says what is to be appended, if anything
   /\ IF \E v \in 1..proc[p].state.at : Keeps("an entry of one's own is recognised") /\ v <= Len(history) /\ history[v].op = <<p, proc[p].appends>>
      THEN Set(p, [proc[p] EXCEPT !.do = "idle", !.appends = @ + 1])   \* its own entry, seen while it read: done
      ELSE IF proc[p].state.at < VersionMax
-     THEN Set(p, [proc[p] EXCEPT !.do = "put", !.tries = @ + 1])
+     THEN Set(p, [proc[p] EXCEPT !.do = IF RestoresMax > 0 THEN "look" ELSE "put", !.tries = @ + 1])
      ELSE Set(p, [proc[p] EXCEPT !.do = "idle", !.appends = Budget(p)])
+  /\ UNCHANGED <<slot, flying, hint, kept, history, lost, told>>
+
+Look(p) ==      \* log.Log._is_as_read: the newest entry known must still be there
+  /\ Is(p, "look")
+  /\ Set(p, [proc[p] EXCEPT !.do = IF \/ DigestAt(proc[p].state.at) = proc[p].state.id
+                                       \/ ~Keeps("the newest entry looked at before a put") THEN "put" ELSE "reload"])
   /\ UNCHANGED <<slot, flying, hint, kept, history, lost, told>>
 
 Put(p) ==
@@ -204,18 +214,34 @@ Die(p) ==      \* a put that was on its way may land later: see Put; another pro
   /\ Set(p, [proc[p] EXCEPT !.do = "dead"])
   /\ UNCHANGED <<slot, flying, hint, kept, history, lost, told>>
 
+\* Somebody puts a copy of an earlier version in the table's place. Not between a look and its put, nor in an expiry: decision 14.
+Restore(v) ==
+  /\ restored < RestoresMax /\ v < Len(history)
+  /\ \A p \in Procs : proc[p].do \notin {"put", "read back", "created", "keep hint", "delete"}
+  /\ slot' = [at \in Versions |-> IF at > v THEN None ELSE IF at < BoundaryOf(v) THEN slot[at] ELSE history[at]]
+  /\ history' = SubSeq(history, 1, v)
+  /\ hint' = IF hint.at > v THEN Genesis ELSE hint
+  /\ kept' = {s \in kept : s.at <= v} \cup (IF BoundaryOf(v) > 0 THEN {[at |-> v, id |-> history[v].id]} ELSE {})
+  /\ told' = {a \in told : a.at <= v}      \* what was acknowledged since is not in the copy
+  /\ flying' = {}
+  /\ proc' = [p \in Procs |-> [proc[p] EXCEPT !.floor = 0]]
+  /\ restored' = restored + 1
+  /\ UNCHANGED lost
+
 -----------------------------------------------------------------------------
 Init ==
   /\ slot = [v \in Versions |-> None]
-  /\ flying = {} /\ kept = {} /\ hint = Genesis /\ history = <<>> /\ lost = 0 /\ told = {}
+  /\ flying = {} /\ kept = {} /\ hint = Genesis /\ history = <<>> /\ lost = 0 /\ told = {} /\ restored = 0
   /\ proc = [p \in Procs |-> [do |-> "idle", state |-> Genesis, start |-> Genesis, tries |-> 0, appends |-> 0,
                               below |-> 0, left |-> {}, floor |-> 0]]
 
 Next ==
-  \/ LandLate
-  \/ \E p \in Procs :
-       \/ Read(p) \/ LookAtStart(p) \/ Reload(p) \/ Decide(p) \/ Put(p) \/ ReadBack(p) \/ Again(p) \/ LookAtNeighbour(p)
-       \/ BeginAppend(p) \/ Summarise(p) \/ WriteHint(p) \/ BeginExpire(p) \/ KeepHint(p) \/ Delete(p) \/ Die(p)
+  \/ \E v \in 0..VersionMax : Restore(v)
+  \/ /\ UNCHANGED restored
+     /\ \/ LandLate
+        \/ \E p \in Procs :
+             \/ Read(p) \/ LookAtStart(p) \/ Reload(p) \/ Decide(p) \/ Look(p) \/ Put(p) \/ ReadBack(p) \/ Again(p) \/ LookAtNeighbour(p)
+             \/ BeginAppend(p) \/ Summarise(p) \/ WriteHint(p) \/ BeginExpire(p) \/ KeepHint(p) \/ Delete(p) \/ Die(p)
 Spec == Init /\ [][Next]_vars
 
 -----------------------------------------------------------------------------
@@ -224,13 +250,19 @@ I7_OneEntryAVersion == \A a, b \in told : a.at = b.at => a = b
 I3_AcknowledgedIsInTheLog == \A a \in told : a.at <= Len(history) /\ history[a.at].id = a.id
 I5_AppendedOnce == \A v, w \in 1..Len(history) : history[v].op = history[w].op => v = w
 \* Who has read to the end, or appends, is on the log, whatever stands in slots that have expired.
-I13_ReadersAreOnTheLog == \A p \in Procs : proc[p].do \in {"decide", "put", "idle", "keep hint", "delete"} =>
+\* Of a table that was restored: who is about to put.
+I13_ReadersAreOnTheLog == \A p \in Procs :
+    proc[p].do \in (IF restored = 0 THEN {"decide", "put", "idle", "keep hint", "delete"} ELSE {"put"}) =>
     LET state == proc[p].state IN state.at = 0 \/ (state.at <= Len(history) /\ history[state.at].id = state.id)
 \* A reader sees what had been acknowledged when it began.
 I3_ReadersSeeWhatWasAcknowledged == \A p \in Procs : Is(p, "decide") => proc[p].state.at >= proc[p].floor
 \* Nothing that is retained is gone.
 I8_RetainedEntriesStand == \A v \in 1..Len(history) : v >= BoundaryOf(Len(history)) => slot[v] = history[v]
 
+\* What stands above the head would end the log when it gets there.
+I7_NothingAboveTheHead == \A v \in Versions : v > Len(history) => slot[v] = None
+
+Seen_RestoredUnderAWriter == ~ (restored > 0 /\ Len(history) > 0 /\ \E p \in Procs : Is(p, "put") /\ \E q \in Procs : Is(q, "dead") /\ proc[q].state.at > Len(history))
 Seen_AppendIntoAnExpiredSlot == ~ \E p \in Procs : Is(p, "created") /\ proc[p].state.at + 1 < BoundaryOf(Len(history))
 Seen_OwnEntryFoundByReading == ~ \E p \in Procs : Is(p, "decide") /\ \E v \in 1..Len(history) : history[v].op = <<p, proc[p].appends>>
 Seen_LandedAfterItsWriterDied == ~ \E v \in 1..Len(history) : proc[history[v].op[1]].do = "dead" /\ v > 1 /\ flying = {} /\ lost > 0
