@@ -22,7 +22,7 @@ from place import Place, kinds, prepared, rows, stage_only
 from seen import by_directory, by_log, names, rows_of
 from txsink import layout
 from txsink.cli import main
-from txsink.errors import ConflictError, CorruptError
+from txsink.errors import ConflictError, CorruptError, InvalidRequestError
 from txsink.place import own_staging
 from txsink.sink import open_sink, open_writer
 from txsink.slots import Stamps
@@ -30,6 +30,7 @@ from txsink.store import Traits
 from txsink.store.local import LocalStore
 from txsink.table import open_log
 from txsink.testing.names import Names, NameStore
+from txsink.testing.objects import Objects
 from txsink.writer import Sink
 
 
@@ -330,3 +331,65 @@ def test_the_other_rows_are_seen_by_readers_of_the_directory_too(tmp_path: Path)
     two.write(2, rows(2), mode="overwrite")
     first.commit(1)
     assert (by_directory(one.path), by_directory(two.path)) == ([0, 1], [2])
+
+
+# -- a table in another one ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table_layout", ["parquet", "delta"])
+@pytest.mark.parametrize(
+    "below",
+    ["in", "day=a", "day=a/deep/er", "_txsink", "_txsink/log/x", "_delta_log/x", "../.t.txsink", "../.t.txsink/x"],
+)
+def test_a_table_in_another_one_is_refused_and_nothing_is_made(tmp_path: Path, below: str, table_layout: str) -> None:
+    """I15: its files would be swept as the outer table's."""
+    outer = Place(tmp_path / "t")
+    outer.write(0, rows(0), layout=table_layout)
+    before = names(tmp_path)
+    inner = Place(Path(os.path.normpath(outer.path / below)))
+    with pytest.raises(InvalidRequestError, match="Name a path beside it"):
+        inner.sink()
+    assert names(tmp_path) == before
+
+
+@pytest.mark.parametrize("table_layout", ["parquet", "delta"])
+def test_a_table_made_above_another_one_never_takes_anything_of_it(tmp_path: Path, table_layout: str) -> None:
+    """I8, I15: the same writer and run, whose tags and marks are the same."""
+    inner, outer = Place(tmp_path / "aside" / "day=a"), Place(tmp_path / "t")
+    first = inner.sink(run="r1", layout=table_layout)
+    prepared(first, 0, rows(0))
+    stage_only(first, 1)
+    outer.write(0, rows(500), writer="v", layout=table_layout)
+    stage_only(outer.sink(run="r1"), 0)
+    for one in sorted((tmp_path / "aside").iterdir()):
+        one.rename(outer.path / one.name)
+    inner.path = outer.path / "day=a"
+    before = {one: one.read_bytes() for one in outer.path.rglob("*") if "day=a" in str(one) and one.is_file()}
+    outer.sink(run="r2").sweep()
+    assert main(["sweep", str(outer.path), "--yes"]) == 0
+    assert main(["convert", str(outer.path), "--to", "parquet", "--yes"]) == 0
+    assert len(before) > 2
+    assert all(one.read_bytes() == data for one, data in before.items())
+    inner.sink().close()
+    assert by_log(inner.path) == [0]
+
+
+def test_a_bucket_keeps_the_uploads_of_a_table_below_another_one() -> None:
+    """I8: an upload to a name in a directory that has a log is that table's."""
+    bucket, ids, clock = Objects(), itertools.count(1), itertools.count(1_760_000_000_000)
+    stamps = Stamps(lambda: next(clock), lambda: f"{next(ids):032x}", lambda _: None)
+
+    def opened(path: str, run: str) -> Sink:
+        return open_sink(bucket.store(), stamps, path, "w", {"layout": "parquet", "run": run})
+
+    inner = opened("/b/t/day=a", "r1")
+    prepared(inner, 0, rows(0))
+    left(inner, 1)
+    dead = opened("/b/t", "r1")
+    left(dead, 0)
+    assert len(bucket.pending) == 3
+    opened("/b/t", "r2").sweep()
+    assert sorted(path for path, _ in bucket.pending) == sorted(path for path, _ in bucket.pending if "/day=a/" in path)
+    assert len(bucket.pending) == 2
+    inner.commit(0)
+    assert open_log(bucket.store(), stamps, "/b/t/day=a").verify() == []

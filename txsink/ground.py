@@ -2,9 +2,11 @@
 
 Promises: a table is refused where names cannot be made durable, and where, among the first names below its directory,
 there is a file that a reader of the directory would take for data, a Delta table, or what is left of a table whose log
-is gone. It costs one bounded listing (S3: one request) when a table is created, and nothing ever after.
+is gone. It costs one bounded listing (S3: one request) when a table is created, and nothing ever after. Nor may it
+begin inside a table: one look at each directory above.
 Relies on: `Store.list` with a limit; `Store.settle`, which refuses before anything is written.
-Does not promise: to see what lies beyond these names, or what comes later.
+Does not promise: to see what lies beyond these names, or what comes later; to look for tables below: a table may be
+made above others, and no delete enters them (`layout.in_no_other_table`).
 
 What is data is decided by the readers' own rule, and not by a list of formats: Spark, Hive and pyarrow take every file
 whose path has no part that begins with `_` or `.`; Spark also takes directories such as `_day=1`. A table on top of
@@ -14,7 +16,7 @@ such files would be two tables in one directory: the log would tell of some of t
 from __future__ import annotations
 
 from txsink import layout
-from txsink.errors import CorruptError, InvalidRequestError
+from txsink.errors import CorruptError, InvalidRequestError, TxsinkError
 from txsink.log import Log
 
 NAMES_LOOKED_AT = 1000
@@ -53,6 +55,25 @@ def _require_free(log: Log) -> None:
         f"Name another path; if it was a txsink table, put its {_OURS} back from a copy",
         path=data,
     )
+
+
+def require_apart(log: Log) -> None:
+    """Refuse to create a table in another one, in a table's own files, or where tables stage: they would be swept."""
+    what, advice = f"create the table {log.root}", "Name a path beside it"
+    parts = log.root.split("/")
+    for part in parts:
+        if part in layout.LOG_NAMES or (part.startswith(".") and part.endswith(layout.STAGING_SUFFIX)):
+            raise InvalidRequestError(what, f"it lies in a directory {part}, which belongs to a table", advice)
+    for at in range(len(parts) - 1, 1, -1):
+        above = "/".join(parts[:at])
+        try:
+            is_table = bool(log.store.list(f"{above}/{layout.LOG_DIRECTORY}", 1))
+        except TxsinkError:
+            if log.store.traits.moves:
+                raise
+            return  # a bucket may let this caller see nothing but his own part of it
+        if is_table:
+            raise InvalidRequestError(what, f"it lies in the table {above}", advice, path=above)
 
 
 def is_data(path: str) -> bool:

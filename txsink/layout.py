@@ -51,6 +51,7 @@ STRAY_DIRECTORY = "_txsink/strays"
 MARK_DIRECTORY = "_txsink/staged"
 DELTA_DIRECTORY = "_delta_log"
 LOG_NAMES = ("_txsink", DELTA_DIRECTORY)
+STAGING_SUFFIX = ".txsink"
 SCRATCH_PREFIX = ".checkpoint-"
 DELTA_POINTER_PATH = f"{DELTA_DIRECTORY}/_last_checkpoint"
 HEAD_PATH = "_txsink/head"
@@ -228,7 +229,7 @@ def delta_commit_path(version: int) -> str:
 def default_staging_root(table_root: str) -> str:
     """The hidden sibling of the table: same file system, seen by no reader of the table."""
     parent, slash, name = table_root.rpartition("/")
-    return f"{parent}{slash}.{name}.txsink"
+    return f"{parent}{slash}.{name}{STAGING_SUFFIX}"
 
 
 def staging_key(birth: str, origin: str) -> str:

@@ -159,6 +159,7 @@ def _open_table(
         log.refresh()  # it may have been converted since the hint
     delta = DeltaLog(store, root, parts, path)
     if not log.exists:
+        ground.require_apart(log)
         if chosen.layout != PARQUET:
             delta.load()
         ground.require(log, has_delta=delta.exists)
