@@ -29,7 +29,14 @@ class Fence:
         found = getattr(self._store, verb)
         if verb in {"traits", "resolve"} or not callable(found):
             return found
-        return self._guarded(found)
+        return self._listed if verb == "list" else self._guarded(found)
+
+    def _listed(self, path: str, limit: int | None = None) -> list[str]:
+        """A listing; whether a directory above a place is a table may be looked at, when one is made."""
+        above, log, rest = path.rpartition("/_txsink/log")
+        if rest or not log or not any(place.startswith(f"{above}/") for place in self._places):
+            self._check(path)
+        return self._store.list(path, limit)
 
     def _guarded(self, verb: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:

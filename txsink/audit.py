@@ -225,7 +225,8 @@ def waiting_files(log: Log) -> set[str]:
 
 def data_files(log: Log) -> list[str]:
     """What lies in the table under the name of a data file of ours."""
-    return [path for path in log.store.list(log.root) if layout.is_data_path(path)]
+    found = layout.in_no_other_table(log.store.list(log.root))
+    return [path for path in found if layout.is_data_path(path)]
 
 
 def _file_problems(log: Log, files: Callable[[], list[Fact]], *, deep: bool) -> list[Problem]:
