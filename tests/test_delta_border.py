@@ -412,6 +412,24 @@ def test_files_with_deletion_vectors_are_refused_where_these_would_be_lost(place
         assert own_ids(place) == [3]
 
 
+def test_a_deletion_vector_in_a_commit_is_not_read_past_and_goes_with_its_file(place: Place) -> None:
+    lived(place).close()
+    features = ["deletionVectors"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+    known = next(line["add"] for line in lines(place.path) if "add" in line)
+    vector = {"storageType": "i", "pathOrInlineDv": first_row_deleted(), "sizeInBytes": 34, "cardinality": 1}
+    append(place.path, {"protocol": protocol}, {"add": {**known, "deletionVector": vector}})
+    with pytest.raises(InvalidRequestError, match="deletionVectors"):
+        place.table().to_arrow()
+    place.write(2, {"id": [2]}, mode="overwrite")
+    removed = {
+        line["remove"]["path"]: line["remove"].get("deletionVector") for line in lines(place.path) if "remove" in line
+    }
+    assert removed.pop(known["path"]) == vector
+    assert list(removed.values()) == [None]
+    assert own_ids(place) == [2]
+
+
 # -- checkpoints ------------------------------------------------------------------------------------------
 
 
