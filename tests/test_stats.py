@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import deltalake
@@ -18,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from place import Place
-from txsink import stats
+from txsink import parquet, stats
+from txsink.store.local import LocalStore
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.sampled_from(
     ["", "\U0010ffff" * 40, "a" * 31 + "\ud7ff" * 3, "a" * 32 + "\uffff", "\ud7ff" * 40, "\x00" * 33]
@@ -227,3 +229,50 @@ def test_other_readers_find_every_row_by_every_value(place: Place) -> None:
     for where, expected in asked.items():
         found = pa.table(queries.execute(f"select id from t where {where} order by id").read_all())
         assert found["id"].to_pylist() == expected, where
+
+
+def test_numbers_have_no_bounds_where_nobody_knows_whether_one_is_no_number() -> None:
+    table = pa.table({"id": [1, 2], "f": [0.5, 1.5]})
+    text = stats.of_footer(footer_of(table))
+    assert json.loads(text)["minValues"] == {"id": 1}
+    assert json.loads(stats.fitted(text, table.schema, stats.Indexed()) or "") == {
+        "numRecords": 2,
+        "nullCount": {"id": 0, "f": 0},
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "size_max", "expected"),
+    [
+        ([0.5, 1.5], 1 << 20, {"id": 1, "f": 0.5}),
+        ([0.5, math.nan], 1 << 20, {"id": 1}),
+        ([math.nan, None], 1 << 20, {"id": 1}),
+        ([0.5, 1.5], 10, {"id": 1}),
+    ],
+)
+def test_whether_a_file_of_others_holds_nan_its_rows_say_unless_it_is_huge(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, values: list[float], size_max: int, expected: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(parquet, "_LOOKED_AT_BYTES_MAX", size_max)
+    path = str(tmp_path / "x.parquet")
+    pq.write_table(pa.table({"id": [1, 2], "f": pa.array(values, pa.float64())}), path, row_group_size=1)
+    footer = parquet.footer_of(LocalStore(), path)
+    assert footer is not None
+    assert json.loads(parquet.stats_of(LocalStore(), path, footer))["minValues"] == expected
+
+
+def test_zero_is_bounded_by_the_zeros_of_both_signs() -> None:
+    """DataFusion orders them, and other writers than pyarrow leave them in a footer as they come."""
+    for zero in (0.0, -0.0):
+        assert str(stats._least(pa.float64(), zero)) == "-0.0"
+        assert str(stats._greatest(pa.float64(), zero)) == "0.0"
+
+
+def test_a_time_of_nanoseconds_has_no_bounds_since_it_would_be_cut() -> None:
+    table = pa.table({"id": [1], "x": pa.array([1_000_000_000], pa.timestamp("ns"))})
+    assert told(table, version="2.6")["minValues"] == {"id": "1"}
+
+
+def test_a_text_is_cut_after_the_last_character_before_the_surrogates() -> None:
+    found = told(pa.table({"x": ["\ud7ff" * 33]}))
+    assert found["maxValues"]["x"] == "\ud7ff" * 31 + "\ue000"
