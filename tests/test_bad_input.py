@@ -333,6 +333,7 @@ WRONG_OPTIONS: dict[str, list[Any]] = {
     "partition_by": [5, [5], [None], b"day", {"other": 1}],
     "merge_schema": ["yes", 1, None],
     "staging_path": [5, ["/s"]],
+    "types": ["Arrow", 5],
     "storage_options": [5, "x", [1], {"a": 1}],
     "run": [5, "", "a\x00", "x" * 300, "\ud800"],
     "recover": ["no", 0, None],

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from place import Place, prepared, rows, staged_files
 from seen import rows_of, staging
+from txsink.convert import to_delta
+from txsink.delta import DeltaLog
 from txsink.errors import InvalidRequestError
 
 # -- columns and metadata -----------------------------------------------------------------------------------
@@ -165,6 +169,53 @@ def test_a_type_that_delta_does_not_have_is_refused_before_the_epoch_is_prepared
         place.write(1, pa.table({"id": pa.array(ids, pa.uint32())}), layout="delta")
     place.write(1, {"id": [1]})
     assert rows_of(place.path) == [1]
+
+
+ARROW = pa.table(
+    {
+        "id": [1, 2],
+        "h": pa.array([np.float16(0.5), None], pa.float16()),
+        "t": pa.array([1, None], pa.time64("us")),
+        "n": pa.array([1, None], pa.time64("ns")),
+        "at": pa.array([1, None], pa.timestamp("ns")),
+        "zoned": pa.array([[1], None], pa.list_(pa.timestamp("ns", "UTC"))),
+    }
+)
+
+
+def test_a_table_whose_types_are_arrows_keeps_them(place: Place) -> None:
+    place.write(0, ARROW, types="arrow")
+    rows = [{"id": 3, "h": 1.5, "t": dt.time(1, 2, 3, 4), "at": dt.datetime(2026, 1, 31)}]  # noqa: DTZ001
+    place.write(1, rows)
+    with place.sink(types="arrow") as sink, sink.begin(2) as txn:
+        txn.add(txn.stager().stage(ARROW.slice(0, 1)))
+    found = place.table().to_arrow()
+    assert found.schema.equals(ARROW.schema)
+    assert found.slice(0, 2).equals(ARROW)
+    assert found.slice(2, 1).select(["id", "h", "t", "at"]).to_pylist() == rows
+    assert found.slice(3).equals(ARROW.slice(0, 1))
+    with pytest.raises(InvalidRequestError, match=r"column 'h' is halffloat and would not hold 0\.1 \(float\) exactly"):
+        place.write(3, [{"h": 0.1}])
+
+
+def test_the_types_of_a_table_are_set_when_it_is_made(place: Place) -> None:
+    place.write(0, {"id": [1]})
+    with pytest.raises(InvalidRequestError, match="its types are 'spark', set when it was created"):
+        place.write(1, {"id": [1]}, types="arrow")
+    with pytest.raises(InvalidRequestError, match="'t' is of type time64\\[us\\], which Spark cannot read"):
+        place.write(1, ARROW.select(["id", "t"]), merge_schema=True)
+    assert rows_of(place.path) == [1]
+
+
+def test_arrows_types_are_none_of_delta(place: Place) -> None:
+    with pytest.raises(InvalidRequestError, match="its types are 'arrow', some of which Delta does not have"):
+        place.write(0, ARROW, types="arrow", layout="delta")
+    place.write(0, ARROW, types="arrow")
+    table = place.table()
+    delta = DeltaLog(table.log.store, table.log.root, place.stamps, str(place.path))
+    with pytest.raises(InvalidRequestError, match="its types are 'arrow'"):
+        to_delta(table.log, delta)
+    assert place.table().to_arrow().num_rows == 2
 
 
 def test_files_of_another_partitioning_are_refused(place: Place) -> None:

@@ -58,6 +58,7 @@ def test_options_keep_their_names() -> None:
         "partition_by",
         "merge_schema",
         "staging_path",
+        "types",
         "storage_options",
         "run",
         "recover",

@@ -36,6 +36,9 @@ KEPT: list[pa.DataType] = [
     *(pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.decimal128(38, 10), pa.decimal128(3, 3)),
     pa.list_(pa.struct([("a", pa.int8()), ("b", pa.map_(pa.string(), pa.list_(pa.date32())))])),
 ]
+OF_ARROW: list[pa.DataType] = [
+    *(pa.float16(), pa.time32("ms"), pa.time64("us"), pa.time64("ns"), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
+]
 ZONED = dt.datetime(2026, 1, 31, 12, tzinfo=dt.timezone.utc)
 NAIVE = ZONED.replace(tzinfo=None)
 LISTS: list[Any] = [[1, 2], None, [], [3]]
@@ -118,6 +121,16 @@ def columns(**kinds: pa.DataType) -> tuple[Column, ...]:
 @pytest.mark.parametrize("kind", KEPT, ids=str)
 def test_a_type_that_spark_reads_is_kept_as_it_is(kind: pa.DataType) -> None:
     assert storable(one(kind)) == one(kind)
+
+
+@pytest.mark.parametrize("kind", OF_ARROW, ids=str)
+def test_a_type_of_arrow_is_kept_where_the_tables_types_are_arrows(kind: pa.DataType) -> None:
+    for form in (kind, pa.list_(kind), pa.struct([("x", kind)]), pa.map_(pa.string(), kind)):
+        given = pa.schema([("c", form)])
+        assert storable(given, types="arrow") == given
+        assert schema_of(columns_of(given, "arrow")) == given
+    with pytest.raises(InvalidRequestError, match="no text form"):
+        check_partition_columns(["c"], pa.schema([("c", kind), ("x", pa.int8())]))
 
 
 @pytest.mark.parametrize(("kind", "stored", "values"), CHANGED, ids=lambda value: str(value)[:40])

@@ -37,6 +37,13 @@ def require_layout(root: str, state: State, layout: str) -> None:
         )
 
 
+def require_types_of_delta(types: str, what: str) -> None:
+    """Refuse the layout Delta for a table whose types are Arrow's."""
+    if types != "spark":
+        found = f"its types are {types!r}, some of which Delta does not have"
+        raise InvalidRequestError(what, found, "Choose layout='parquet', or types='spark' for a new table", types=types)
+
+
 def require_no_abort(state: State, writer: str, epoch: int) -> None:
     """Rows of an aborted epoch may still be seen, and its files are yet to be deleted: none may be named again."""
     for item in state.aborting:

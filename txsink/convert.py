@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pyarrow.compute as pc
 
-from txsink import layout, segment
+from txsink import admission, layout, segment
 from txsink.delta import DeltaLog
 from txsink.delta_actions import Made, add_of, begun, info_of, new_fields, remove_of, txn_of, zoned_columns
 from txsink.delta_files import told
@@ -51,6 +51,7 @@ def to_delta(log: Log, delta: DeltaLog) -> Converted:
         at = log.state
         if at.layout == DELTA:
             break
+        admission.require_types_of_delta(at.types, what)
         if not at.columns:
             raise InvalidRequestError(what, "it has no columns yet", "Write its first rows, then convert it")
         delta.load()

@@ -23,7 +23,7 @@ Worked example (shortened):
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -97,11 +97,15 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", forbid_
 
 
 class Create(Entry, frozen=True, kw_only=True, tag="create", forbid_unknown_fields=True):
-    """Version 0: what the table is. `staging` is relative to the table; null: the hidden sibling."""
+    """Version 0: what the table is. `staging` is relative to the table; null: the hidden sibling.
+
+    `types`: whose every type of a column is: Spark's reader's, or Arrow's.
+    """
 
     layout: str
     partition_columns: tuple[str, ...]
     staging: str | None
+    types: Literal["spark", "arrow"] = "spark"
 
 
 class WriterEntry(Entry, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,6 +16,8 @@ Does not promise: to change the type of a column. int64 data does not go into an
     null                                        null: no type yet; the first data with a type gives it one
     time, duration, interval, union, extension  refused
 
+A table that was created with `types="arrow"` keeps float16, time and nanoseconds as they are; Spark does not read them.
+
 Every stored field is nullable, nested ones too: what a producer declares non-null, its data need not keep.
 """
 
@@ -47,6 +49,8 @@ STORED_AS: dict[pa.DataType, pa.DataType] = {
     pa.float16(): pa.float32(),
     pa.date64(): pa.date32(),
 }
+# What a table whose types are Arrow's holds besides: Spark 4 reads none of it.
+_OF_ARROW = {pa.float16(), pa.time32("ms"), pa.time64("us"), pa.time64("ns")}
 _DECIMAL_DIGITS_MAX = 38
 _PLAIN_EXPONENTS = range(-3, 7)  # where Java writes a floating-point number without an exponent
 _CIVIL = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d+)?)?")
@@ -55,50 +59,52 @@ _CIVIL = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d+)?)?")
 # -- types --------------------------------------------------------------------------------------------
 
 
-def storable(schema: pa.Schema, what: str = "write rows") -> pa.Schema:
-    """`schema` as a table keeps it; InvalidRequestError names the first column that cannot be kept."""
+def storable(schema: pa.Schema, what: str = "write rows", types: str = "spark") -> pa.Schema:
+    """`schema` as a table of these `types` keeps it; InvalidRequestError names the first column that it cannot."""
     try:
-        return _stored_schema(schema)
+        return _stored_schema(schema, types)
     except InvalidRequestError as error:
         raise InvalidRequestError(what, error.found, error.advice, **error.context) from None
 
 
 @lru_cache(maxsize=64)
-def _stored_schema(schema: pa.Schema) -> pa.Schema:
+def _stored_schema(schema: pa.Schema, types: str) -> pa.Schema:
     _check_names(schema, "")
-    return pa.schema([pa.field(field.name, _stored_top(field)) for field in schema])
+    return pa.schema([pa.field(field.name, _stored_top(field, is_arrow=types == "arrow")) for field in schema])
 
 
-def _stored_top(field: pa.Field[Any]) -> pa.DataType:
+def _stored_top(field: pa.Field[Any], *, is_arrow: bool) -> pa.DataType:
     # These two have no sound cast while nested (pyarrow 26 makes broken lists of list views that hold nulls).
     if pa.types.is_run_end_encoded(field.type):
-        return _stored(field.type.value_type, field.name)
+        return _stored(field.type.value_type, field.name, is_arrow=is_arrow)
     if is_list_view(field.type):
-        return pa.list_(_stored(field.type.value_type, f"{field.name}.element"))
-    return _stored(field.type, field.name)
+        return pa.list_(_stored(field.type.value_type, f"{field.name}.element", is_arrow=is_arrow))
+    return _stored(field.type, field.name, is_arrow=is_arrow)
 
 
-def _stored(kind: pa.DataType, path: str) -> pa.DataType:
+def _stored(kind: pa.DataType, path: str, *, is_arrow: bool) -> pa.DataType:
     types = pa.types
-    if kind in _KEPT:
+    if kind in _KEPT or (is_arrow and kind in _OF_ARROW):
         return kind
     if kind in STORED_AS:
         return STORED_AS[kind]
     if types.is_timestamp(kind):
-        return pa.timestamp("us", None if kind.tz is None else "UTC")
+        return pa.timestamp("ns" if is_arrow and kind.unit == "ns" else "us", None if kind.tz is None else "UTC")
     if types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= _DECIMAL_DIGITS_MAX:
         return pa.decimal128(kind.precision, kind.scale)
     if types.is_dictionary(kind):
-        return _stored(kind.value_type, path)
+        return _stored(kind.value_type, path, is_arrow=is_arrow)
     if types.is_fixed_size_binary(kind) and not isinstance(kind, pa.BaseExtensionType):
         return pa.binary()
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return pa.list_(_stored(kind.value_type, f"{path}.element"))
+        return pa.list_(_stored(kind.value_type, f"{path}.element", is_arrow=is_arrow))
     if types.is_map(kind):
-        return pa.map_(_stored(kind.key_type, f"{path}.key"), _stored(kind.item_type, f"{path}.value"))
+        key = _stored(kind.key_type, f"{path}.key", is_arrow=is_arrow)
+        return pa.map_(key, _stored(kind.item_type, f"{path}.value", is_arrow=is_arrow))
     if types.is_struct(kind) and kind.num_fields:
         _check_names(kind, f"{path}.")
-        return pa.struct([pa.field(part.name, _stored(part.type, f"{path}.{part.name}")) for part in kind])
+        kinds = [_stored(part.type, f"{path}.{part.name}", is_arrow=is_arrow) for part in kind]
+        return pa.struct([pa.field(part.name, one) for part, one in zip(kind, kinds, strict=True)])
     found = f"column {path!r} is of type {kind}, which Spark cannot read"
     raise InvalidRequestError("", found, _advice(kind), column=path, type=str(kind))
 
@@ -144,9 +150,9 @@ def is_list_view(kind: pa.DataType) -> bool:
 
 
 @lru_cache(maxsize=64)
-def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
+def columns_of(schema: pa.Schema, types: str = "spark") -> tuple[Column, ...]:
     """The columns of `storable(schema)`, readable and exact."""
-    return tuple(_column(field) for field in storable(schema))
+    return tuple(_column(field) for field in storable(schema, types=types))
 
 
 def _column(field: pa.Field[Any]) -> Column:
@@ -164,7 +170,7 @@ def _field(column: Column) -> pa.Field[Any]:
     try:
         found = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(column.arrow, validate=True)))
         if found.names == [column.name]:
-            return storable(found).field(0)
+            return storable(found, types="arrow").field(0)
         problem = f"it names {found.names}"
     except (pa.ArrowException, ValueError, OSError) as error:
         problem = str(error)
@@ -317,7 +323,8 @@ def _partition_problem(column: str, columns: Sequence[str], schema: pa.Schema) -
     if columns.count(column) > 1:
         return "it is named twice"
     kind = schema.field(column).type
-    if pa.types.is_nested(kind) or pa.types.is_binary(kind):
+    has_none = pa.types.is_nested(kind) or pa.types.is_binary(kind) or kind in _OF_ARROW
+    if has_none or (pa.types.is_timestamp(kind) and kind.unit == "ns"):
         return f"a value of type {kind} has no text form"
     return None
 

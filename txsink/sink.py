@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from txsink import ground, layout, recovery, transaction
+from txsink import admission, ground, layout, recovery, transaction
 from txsink.blank import is_blank, lay_anew
 from txsink.delta import DeltaLog, is_local
 from txsink.delta_state import require_writable
@@ -43,7 +43,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     `run`: an id of your own that names this process's life; `recover`: False leaves pending epochs to
     `Sink.recover`; `staging_path`: another place for staged files, on the table's file system; `layout`: that of a new
-    table, `delta` on S3 and `parquet` elsewhere unless it is given, or there is a Delta table to write into.
+    table, `delta` on S3 and `parquet` elsewhere unless it is given, or there is a Delta table to write into; `types`:
+    those of a new table, `spark` (each of them is read by Spark) unless `arrow` is given (docs/types.md).
     """
 
     partition_by: tuple[str, ...] | None = None
@@ -53,6 +54,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     run: str | None = None
     recover: bool = True
     layout: Literal["parquet", "delta"] | None = None
+    types: Literal["spark", "arrow"] | None = None
 
 
 def write(path: AnyPath, data: object, *, writer: str, epoch: int, **options: Any) -> Result:
@@ -144,6 +146,7 @@ def open_workplace(path: AnyPath, **options: Any) -> Workplace:
         partition_columns=state.partition_columns,
         columns=publisher.columns(state),
         merge_schema=chosen.merge_schema,
+        types=state.types,
         options=stage,
         new_id=new_id,
     )
@@ -188,6 +191,7 @@ def _correct(log: Log, delta: DeltaLog, chosen: Options) -> None:
             raise ConflictError(f"change {log.root} to the layout {wanted}", found, "Sweep it first: `txsink sweep`")
         if wanted == DELTA:
             _require_readable(log.root)
+            admission.require_types_of_delta(at.types, f"change {log.root} to the layout {wanted}")
             delta.load()
     if not delta.exists:
         lay_anew(log, at, wanted, by)
@@ -208,10 +212,13 @@ def _create(log: Log, delta: DeltaLog, chosen: Options) -> None:
             "staging_path is given, but files of this table are staged under their final names",
             "Leave staging_path out",
         )
+    types = chosen.types or "spark"
     if chosen_layout == DELTA:
         _require_readable(log.root)
+        admission.require_types_of_delta(types, what)
     staging = _staging(log, chosen.staging_path) if chosen_layout == PARQUET and log.store.traits.moves else None
-    transaction.create(log, chosen_layout, by or (), staging, delta.state.table_id or log.stamps.new_id())
+    table_id = delta.state.table_id or log.stamps.new_id()
+    transaction.create(log, chosen_layout, by or (), staging, table_id, types=types)
 
 
 def _staging(log: Log, staging_path: str | None) -> str | None:
@@ -257,6 +264,10 @@ def _require_agreement(log: Log, delta: DeltaLog, chosen: Options) -> None:
             f"its Delta table is partitioned by {list(delta.state.partition_columns)}, its log says"
             f" {list(log.state.partition_columns)}",
             "Another program made the Delta table anew: write to another path",
+        )
+    if chosen.types not in {None, log.state.types}:
+        raise InvalidRequestError(
+            f"open {log.root}", f"its types are {log.state.types!r}, set when it was created", "Leave types out"
         )
     found = log.state.partition_columns
     if chosen.partition_by is not None and chosen.partition_by != found:

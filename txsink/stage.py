@@ -77,6 +77,7 @@ class EpochStager:
         new_id: Callable[[], str],
         part: str | None = None,
         is_in_place: bool = False,
+        types: str = "spark",
     ) -> None:
         self._what = f"stage epoch {epoch} of {writer!r}"
         for name in (writer, run):
@@ -92,6 +93,7 @@ class EpochStager:
         self._part = part
         self._is_in_place = is_in_place
         self._partition_columns = partition_columns
+        self._types = types
         self._merge_schema = merge_schema
         self._options = options
         self._new_id = new_id
@@ -234,7 +236,7 @@ class EpochStager:
             self._check_values(conformed)
             return conformed
         try:
-            columns = _merged(table.schema, self._columns, self._partition_columns, self._merge_schema)
+            columns = _merged(table.schema, self._columns, self._partition_columns, self._merge_schema, self._types)
         except InvalidRequestError as error:
             raise InvalidRequestError(self._what, error.found, error.advice, **error.context) from None
         target = schema.schema_of(columns)
@@ -385,10 +387,11 @@ def _merged(
     known: tuple[Column, ...],
     partition_columns: tuple[str, ...],
     merge_schema: bool,  # noqa: FBT001 -- lru_cache tells keywords from positions
+    types: str,
 ) -> tuple[Column, ...]:
     """The table's columns once data of this schema is in. The same in most epochs, hence the cache."""
-    stored = schema.storable(given)
-    columns = schema.merge(known, schema.columns_of(stored), merge_schema=merge_schema, is_converted=True)
+    stored = schema.storable(given, types=types)
+    columns = schema.merge(known, schema.columns_of(stored, types), merge_schema=merge_schema, is_converted=True)
     # A partition column that the data lacks is a mistake, no column of nulls.
     lacks = not {*partition_columns} <= {*stored.names}
     schema.check_partition_columns(partition_columns, stored if lacks else schema.schema_of(columns))

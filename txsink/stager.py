@@ -46,6 +46,7 @@ class Stager(msgspec.Struct, frozen=True, kw_only=True):
     new_id: Callable[[], str]
     part: str | None = None
     is_in_place: bool = False
+    types: str = "spark"
     mark: str = ""  # to be left before the first file; empty where somebody has
 
     def __post_init__(self) -> None:
@@ -71,6 +72,7 @@ class Stager(msgspec.Struct, frozen=True, kw_only=True):
             new_id=lambda: f"{self.id_prefix}{self.new_id()}",
             part=self.part,
             is_in_place=self.is_in_place,
+            types=self.types,
         )
         try:
             stager.write(data)

@@ -75,6 +75,7 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     layout: str = ""
     partition_columns: tuple[str, ...] = ()
     staging: str | None = None
+    types: str = "spark"
     columns: tuple[Column, ...] = ()
     writers: dict[str, WriterState] = {}
     pending: tuple[Pending, ...] = ()
@@ -156,6 +157,7 @@ def _changes(state: State, entry: AnyEntry) -> _Changes:
                 "layout": entry.layout,
                 "partition_columns": entry.partition_columns,
                 "staging": entry.staging,
+                "types": entry.types,
             }
         case Claim():
             return _claim(state, entry)

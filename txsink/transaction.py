@@ -67,18 +67,14 @@ class Content(NamedTuple):
     merge_schema: bool
 
 
-def create(log: Log, table_layout: str, partition_columns: tuple[str, ...], staging: str | None, table_id: str) -> None:
-    """Make the table, unless somebody has."""
+def create(log: Log, table_layout: str, by: tuple[str, ...], staging: str | None, table_id: str, **more: Any) -> None:
+    """Make the table, unless somebody has; `more`: fields of its `Create` entry."""
 
     def make(state: State, slot: Slot) -> Create | None:
         if state.version >= 0:
             return None
-        return Create(
-            **{**slot, "table_id": table_id},
-            layout=table_layout,
-            partition_columns=partition_columns,
-            staging=staging,
-        )
+        own = {**slot, "table_id": table_id, "layout": table_layout, "partition_columns": by, "staging": staging}
+        return Create(**own, **more)
 
     log.append(make)
 

@@ -30,6 +30,7 @@ class Workplace(msgspec.Struct, frozen=True, kw_only=True):
     partition_columns: tuple[str, ...]
     columns: tuple[Column, ...]
     merge_schema: bool
+    types: str
     options: StageOptions
     new_id: Callable[[], str]
 
@@ -56,6 +57,7 @@ class Workplace(msgspec.Struct, frozen=True, kw_only=True):
             partition_columns=self.partition_columns,
             columns=self.columns,
             merge_schema=self.merge_schema,
+            types=self.types,
             options=self.options,
             new_id=self.new_id,
         )
