@@ -80,7 +80,7 @@ MODULES: dict[str, Module] = {
     "rows": Module("txsink.rows", "rows columns bad_input"),
     "schema": Module("txsink.schema", "schema columns rows"),
     "segment": Module("txsink.segment", "segment log log_old expiry", is_gated=True),
-    "sink": Module("txsink.sink", "sink runs sweep unknown transaction", is_cut=True),
+    "sink": Module("txsink.sink", "sink runs sweep unknown transaction blank", is_cut=True),
     "slots": Module("txsink.slots", "log log_old expiry counted", is_gated=True, is_cut=True),
     "snapshot": Module("txsink.snapshot", "found table"),
     "stage": Module("txsink.stage", "stage stager"),
