@@ -31,7 +31,7 @@ class Control(NamedTuple):
 CONTROLS: dict[str, Control] = {
     "newest entry known looked at before ours gets its name": Control(
         "log.Log.append",
-        'if not self._is_as_read(slot["time_ms"]):',
+        'if not self.is_as_read(slot["time_ms"]):',
         "if False:",
         "test_log_gaps.py::test_a_writer_of_a_table_that_was_restored_plants_nothing_and_says_so",
     ),

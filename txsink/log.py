@@ -194,7 +194,7 @@ class Log:
             self._require_fit(entry)
             # ORDER: newest entry known looked at before ours gets its name, else a writer of a table that was restored
             # or made anew plants an entry above its head, or is told that it is committed (I3).
-            if not self._is_as_read(slot["time_ms"]):
+            if not self.is_as_read(slot["time_ms"]):
                 continue
             if self._put(entry, data):
                 # ORDER: the entry before looked at again before the append counts, else a stalled writer uses a
@@ -237,6 +237,7 @@ class Log:
         if self.state.version > self._hinted:
             with suppress(TxsinkError):
                 self.refresh()
+                self.is_as_read()
                 self.hint(every=1)
 
     def hint(self, every: int | None = None) -> None:
@@ -309,7 +310,7 @@ class Log:
         self._recent, self._due = {}, None
         self._looked_ms = self.stamps.now_ms()
 
-    def _is_as_read(self, now_ms: int) -> bool:
+    def is_as_read(self, now_ms: int = -1) -> bool:
         """Whether the log ends where we read to, as far as one look tells; if not, it was read on."""
         is_costly = self.store.traits.hints_always
         if not self.exists or (is_costly and 0 <= now_ms - self._looked_ms < LOOK_AGE_MS):
