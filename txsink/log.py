@@ -258,8 +258,7 @@ class Log:
     def summarise(self, state: State) -> None:
         """Make the segments below `state` and then the summary that counts on them."""
         self.ensure_segments(state.version)
-        path = self._at(layout.summary_path(state.version))
-        self.store.put_if_absent(path, encode(state), self.stamps.new_id())
+        self.store.put_if_absent(self._at(layout.summary_path(state.version)), encode(state), self.stamps.new_id())
         covered = (self.state.version + 1) // BLOCK * BLOCK
         needed = {pending.prepared for pending in (*self.state.pending, *self.state.aborting)}
         self._recent = {at: kept for at, kept in self._recent.items() if at >= covered or at in needed}
