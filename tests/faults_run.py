@@ -94,6 +94,9 @@ PARTS: tuple[Part, ...] = (
     part("nodes", "test_faults_hdfs.py", covers=on("HDFS", *NODES)),
     part("drivers of Spark", f"{KILLS_OF_SPARK}::{TEN_TIMES}", covers=on("local disk", SPARK[0])),
     part("executors of Spark", f"{KILLS_OF_SPARK}::{TWENTY_TIMES}", covers=on("local disk", SPARK[1])),
+    part(
+        "rows", "test_lossless.py", covers=frozenset()
+    ),  # values, and no faults: it fills no cell, and tells its counts
     Part("mutants", ("tests/mutation.py",), on("memory", "mutant")),
     Part("mutants of logic", ("tests/mutation_logic.py",), on("memory", LOGIC), seconds_max=12 * 3600),
     Part("formal model", ("tests/formal.py",), on("memory", "rule switched off in the model"), share=3),
