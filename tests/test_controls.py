@@ -166,10 +166,10 @@ VARIANTS: dict[str, Variant] = {
         "I8",
     ),
     "abort deletes before its entry": variant(
-        "writer.Sink.abort",
-        "            is_meant = pending.epoch == epoch\n",
-        "            is_meant = pending.epoch == epoch\n"
-        "            self.publisher.withdraw(self.log.prepare_entry(pending.prepared))\n",
+        "writer.Sink.drop",
+        "        is_meant = pending.epoch == epoch\n",
+        "        is_meant = pending.epoch == epoch\n"
+        "        self.publisher.withdraw(self.log.prepare_entry(pending.prepared))\n",
         crashes("abort_a_prepared_epoch"),
         "I8",
     ),
