@@ -266,6 +266,14 @@ def test_a_dynamic_overwrite_knows_a_time_in_every_spelling(place: Place, text: 
     assert own_ids(place) == [7]
 
 
+def test_an_overwrite_replaces_what_an_earlier_epoch_of_its_writer_brings_meanwhile(place: Place) -> None:
+    sink = lived(place)
+    for epoch, mode in ((2, "append"), (3, "overwrite")):
+        prepared(sink, epoch, {"id": [epoch]}, mode=mode)
+    sink.commit(3)
+    assert ids(place.path) == own_ids(place) == [3]
+
+
 def test_an_overwrite_whose_base_was_cleaned_up_says_what_to_do_and_that_works(place: Place) -> None:
     sink = lived(place, 3)
     prepared(sink, 3, {"id": [7]}, mode="overwrite")
