@@ -12,7 +12,7 @@ import pytest
 from logs import LOOKS, claim_by, grow, opened
 from place import Place, commit
 from seen import entry_file, small_blocks
-from txsink import gaps, layout, log
+from txsink import gaps, layout, log, recovery
 from txsink.errors import ConflictError, CorruptError, TxsinkError
 from txsink.log import Log
 from txsink.state import decode
@@ -264,3 +264,32 @@ def test_a_hint_whose_log_is_gone_altogether_tells_so(place: Place) -> None:
     entry_file(place.path, 0).write_bytes(first)
     with pytest.raises(TxsinkError, match="had been read before"):
         place.sink()
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_writer_that_slept_through_an_expiry_expires_by_the_newest_state(place: Place) -> None:
+    """I8: by its own it would have segments made of what has been merged and deleted."""
+    grow(opened(place), 12)
+    asleep = opened(place)
+    known = asleep.state.version
+    living = opened(place)
+    grow(living, 30)
+    boundary = recovery.expire(living, living.state.version)
+    assert recovery.expire(asleep, known) == boundary
+    assert opened(place).facts() == living.facts()
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_writer_of_a_table_that_was_restored_expires_nothing_of_it(place: Place) -> None:
+    """I8: where names are kept, no look at the entry it started from tells it."""
+    bucket = Objects()
+    store = ObjectStore(bucket)
+    writing = opened(place, store)
+    grow(writing, 6)
+    copy = dict(bucket.objects)
+    grow(writing, 20)
+    bucket.objects.clear()
+    bucket.objects.update(copy)
+    with pytest.raises(CorruptError, match="it was restored from a copy"):
+        recovery.expire(writing, 5)
+    assert dict(bucket.objects) == copy
