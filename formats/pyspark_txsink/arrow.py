@@ -1,8 +1,8 @@
 """Staging through Arrow on the executors: for the format, and for the fast path where Spark cannot stage itself.
 
 Promises: the plan runs once; the records that come back are those of the task attempts that Spark counts, each once,
-and hold as many rows as the task was handed; text that is not UTF-8 is refused by its column; what carries the
-credentials is pickled with the function, and no plan, log or message shows it.
+and hold as many rows as the task was handed; what carries the credentials is pickled with the function, and no plan,
+log or message shows it.
 Relies on: `Stager`, all of a task's rows or none; Spark, which takes one result of each task, however many tried.
 Does not promise: that attempts which do not count leave nothing. Their uploads are orphans, and a sweep finds them.
 """
@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from pyspark_txsink import parcel
-from txsink.errors import InternalError, InvalidRequestError
+from txsink.errors import InternalError
 from txsink.stage import StagedFile
 from txsink.stager import Stager
 
@@ -36,7 +36,7 @@ def stage(df: DataFrame, stager: Stager) -> list[StagedFile]:
 def staged(stager: Stager, batches: Iterable[pa.RecordBatch]) -> str:
     """Stage a task's rows; its records, as text that Spark carries."""
     handed: list[int] = []
-    records = stager.stage(_checked(batches, handed))
+    records = stager.stage(_counted(batches, handed))
     if (found := sum(one.file.rows for one in records)) != sum(handed):
         raise InternalError(
             f"stage epoch {stager.epoch} of {stager.writer!r}",
@@ -51,16 +51,9 @@ def records_of(text: str) -> list[StagedFile]:
     return [StagedFile.from_dict(one) for one in msgspec.json.decode(text)]
 
 
-def _checked(batches: Iterable[pa.RecordBatch], handed: list[int]) -> Iterator[pa.RecordBatch]:
-    """The batches, their rows counted, their text looked at: pyarrow takes Spark's for UTF-8, unseen."""
+def _counted(batches: Iterable[pa.RecordBatch], handed: list[int]) -> Iterator[pa.RecordBatch]:
+    """The batches, and how many rows each has."""
     for batch in batches:
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            try:
-                column.validate(full=True)
-            except pa.ArrowInvalid as error:
-                raise InvalidRequestError(
-                    "write rows", f"column {name!r} holds text that is not UTF-8", "Change the value", column=name
-                ) from error
         handed.append(batch.num_rows)
         yield batch
 
