@@ -157,6 +157,19 @@ class StoreContract:
         assert store.list(root) == [".hidden/z", "a.b", "a/d/y", "a/x", "b"]
         assert store.list(f"{root}/a") == ["d/y", "x"]
 
+    def test_a_list_with_a_limit_is_a_part_of_the_whole_and_no_longer(self, store: Store, root: str) -> None:
+        names = ["a/x", "b", "c/d/e/y", "d"]
+        for number, name in enumerate(names):
+            store.put_if_absent(f"{root}/{name}", b"", f"{number}")
+        assert store.list(f"{root}/none", 5) == []
+        assert store.list(root, 100) == names
+        for limit in (1, 2, 5):
+            found = store.list(root, limit)
+            assert found == sorted(found)
+            assert {*found} <= {*names}
+            assert len(found) <= limit
+        assert store.list(root, 5)  # names of directories may count
+
     # -- replace and put_hint ---------------------------------------------------------------------------
 
     def test_present_tells_which_of_the_names_are_there_and_none_that_is_not(self, store: Store, root: str) -> None:
