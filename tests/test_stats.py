@@ -276,3 +276,27 @@ def test_a_time_of_nanoseconds_has_no_bounds_since_it_would_be_cut() -> None:
 def test_a_text_is_cut_after_the_last_character_before_the_surrogates() -> None:
     found = told(pa.table({"x": ["\ud7ff" * 33]}))
     assert found["maxValues"]["x"] == "\ud7ff" * 31 + "\ue000"
+
+
+def test_a_nan_is_found_in_the_very_column_that_holds_it() -> None:
+    """Planted: the wrong field of a struct was looked at, or columns without a NaN were named."""
+    inner = {"x": [1.0, math.nan], "y": [1.0, 2.0], "z": [None, 3]}
+    deep = [{"d": {"v": math.nan, "w": 1.0}}] * 2
+    rows = pa.table({**inner, "deep": deep, "s": [{"a": 1.0, "b": math.nan}, {"a": None, "b": 0.0}]})
+    assert stats.nans_in(rows) == {("x",), ("s", "b"), ("deep", "d", "v")}
+    assert stats.nans_in(rows.slice(0, 0)) == set()
+
+
+@pytest.mark.parametrize(
+    ("value", "greatest"),
+    [
+        ("a" * 32, "a" * 32),
+        ("a" * 33, "a" * 31 + "b"),
+        ("a" * 31 + "\ud7ff" + "x", "a" * 31 + "\ue000"),
+        ("a" * 31 + "\ud7fe" + "x", "a" * 31 + "\ud7ff"),
+        ("a" * 31 + "\U0010ffff" + "x", "a" * 30 + "b"),
+    ],
+)
+def test_a_long_text_is_bounded_by_the_least_text_of_its_length_above_it(value: str, greatest: str) -> None:
+    """Planted: a text of exactly the length kept was cut, and half characters began or ended one too early or late."""
+    assert told(pa.table({"c": [value]}))["maxValues"] == {"c": greatest}
