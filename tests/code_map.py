@@ -46,6 +46,8 @@ MODULES: dict[str, Module] = {
     "admission": Module("txsink.admission", f"transaction {WRITES} bad_input"),
     "adopt": Module("txsink.adopt", "adopt stager"),
     "audit": Module("txsink.audit", "audit found"),
+    "blank": Module("txsink.blank", "blank"),
+    "calls": Module("txsink.calls", "caller"),
     "cli": Module("txsink.cli", "cli"),
     "commands": Module("txsink.commands", "cli convert traversal"),
     "commands_repair": Module("txsink.commands_repair", "repair"),
@@ -67,6 +69,7 @@ MODULES: dict[str, Module] = {
     "log": Module(
         "txsink.log", "log log_old log_damage log_gaps log_race expiry each_call counted", is_gated=True, is_cut=True
     ),
+    "outcome": Module("txsink.outcome", "caller transaction"),
     "parquet": Module("txsink.parquet", "parquet stage"),
     "place": Module("txsink.place", "stager stage"),
     "publish": Module("txsink.publish", "publish publish_uploads sweep delta_publish", is_cut=True),
@@ -80,7 +83,7 @@ MODULES: dict[str, Module] = {
     "rows": Module("txsink.rows", "rows columns bad_input"),
     "schema": Module("txsink.schema", "schema columns rows"),
     "segment": Module("txsink.segment", "segment log log_old expiry", is_gated=True),
-    "sink": Module("txsink.sink", "sink runs sweep unknown transaction", is_cut=True),
+    "sink": Module("txsink.sink", "sink runs sweep unknown transaction blank", is_cut=True),
     "slots": Module("txsink.slots", "log log_old expiry counted", is_gated=True, is_cut=True),
     "snapshot": Module("txsink.snapshot", "found table"),
     "stage": Module("txsink.stage", "stage stager"),
@@ -92,6 +95,7 @@ MODULES: dict[str, Module] = {
     "store.hdfs_calls": Module("txsink.store.hdfs_calls", ""),
     "store.local": Module("txsink.store.local", "store_local simdisk"),
     "store.local_errors": Module("txsink.store.local_errors", "store_local"),
+    "store.local_mounts": Module("txsink.store.local_mounts", "mounts"),
     "store.memory": Module("txsink.store.memory", "store_memory"),
     "store.s3": Module("txsink.store.s3", "store_s3 endpoint"),
     "store.s3_calls": Module("txsink.store.s3_calls", "store_s3 endpoint"),

@@ -31,7 +31,7 @@ class Control(NamedTuple):
 CONTROLS: dict[str, Control] = {
     "newest entry known looked at before ours gets its name": Control(
         "log.Log.append",
-        'if not self._is_as_read(slot["time_ms"]):',
+        'if not self.is_as_read(slot["time_ms"]):',
         "if False:",
         "test_log_gaps.py::test_a_writer_of_a_table_that_was_restored_plants_nothing_and_says_so",
     ),
@@ -120,13 +120,13 @@ CONTROLS: dict[str, Control] = {
         "test_convert.py::test_a_conversion_may_crash_at_any_store_call_and_is_finished_by_doing_it_again",
     ),
     "an abort's files deleted before its epoch is published anew": Control(
-        "writer.Sink.commit",
+        "writer.Sink.publish",
         "recovery.finish_aborts(self.log, self.identity, self.publisher)",
         "pass",
         "test_abort_unfinished.py::test_the_abort_is_finished_before_what_was_aborted_is_replaced",
     ),
     "aborts finished before the next prepare entry": Control(
-        "txn.Transaction.prepare",
+        "txn.Transaction._prepare",
         "recovery.finish_aborts(sink.log, sink.identity, sink.publisher)",
         "pass",
         "test_abort_unfinished.py::test_a_writer_opened_without_recovery_finishes_an_abort_before_it_writes",

@@ -8,7 +8,7 @@ Does not promise: to judge anything. That is `crash_check`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import NamedTuple
 
 import msgspec
@@ -16,9 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from txsink import recovery
+from txsink.errors import CorruptError
 from txsink.schema import columns_of
+from txsink.sink import open_sink
 from txsink.testing.crash_book import day_of
-from txsink.testing.crash_world import Program, World, remembered, rows_table, small_blocks
+from txsink.testing.crash_world import Program, World, remembered, rows_table, small_blocks, stamps_of
+
+COPY = "/d/copy"
 
 
 class Scenario(NamedTuple):
@@ -261,6 +265,22 @@ def adopt_what_another_program_wrote(world: World) -> None:
 
     writer.persist(adopt)
     writer.tell("committed", 1)
+
+
+@scenario()
+def open_a_copy_while_an_epoch_is_pending(world: World) -> None:
+    """The copy's writer recovers, sweeps and writes: the original must not feel it."""
+    writer = world.open()
+    writer.commit(0)
+    writer.prepare(1)
+    writer.stage(2)
+    world.copy(COPY)
+    # It fails where an upload is pending under the original's name alone.
+    with suppress(CorruptError), open_sink(world.store(), stamps_of(0x7000), COPY, "w", {}) as sink:
+        sink.sweep()
+        with sink.begin(5) as txn:
+            txn.write(rows_table((500,)))
+    writer.finish(1)
 
 
 def parquet_of(rows: dict[str, list[int]]) -> bytes:

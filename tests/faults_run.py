@@ -78,6 +78,7 @@ KILLS_OF_SPARK = "test_spark_kills.py"
 TEN_TIMES = "test_a_driver_killed_ten_times_writes_every_row_once"
 TWENTY_TIMES = "test_executors_killed_twenty_times_write_every_row_once"
 MODELS = "memory, bucket model"
+LOGIC = "mutant of a condition, comparison or constant"
 CALLER = caller.KINDS
 
 PARTS: tuple[Part, ...] = (
@@ -93,7 +94,11 @@ PARTS: tuple[Part, ...] = (
     part("nodes", "test_faults_hdfs.py", covers=on("HDFS", *NODES)),
     part("drivers of Spark", f"{KILLS_OF_SPARK}::{TEN_TIMES}", covers=on("local disk", SPARK[0])),
     part("executors of Spark", f"{KILLS_OF_SPARK}::{TWENTY_TIMES}", covers=on("local disk", SPARK[1])),
+    part(
+        "rows", "test_lossless.py", covers=frozenset()
+    ),  # values, and no faults: it fills no cell, and tells its counts
     Part("mutants", ("tests/mutation.py",), on("memory", "mutant")),
+    Part("mutants of logic", ("tests/mutation_logic.py",), on("memory", LOGIC), seconds_max=12 * 3600),
     Part("formal model", ("tests/formal.py",), on("memory", "rule switched off in the model"), share=3),
 )
 
@@ -112,6 +117,7 @@ WHY = {
     TORN: "only answers to reads are worth tearing, and those are torn on S3 for both layouts alike",
     **dict.fromkeys(NODES, "only HDFS has nodes"),
     **dict.fromkeys(SPARK, "tried on local disks; restarts on S3 and HDFS are among the tests of Spark"),
+    LOGIC: "its tests are those of the module it changes",
     "mutant": "its tests play in memory and on the models",
     "rule switched off in the model": "the model has stores of its own",
 }

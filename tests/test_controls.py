@@ -166,10 +166,10 @@ VARIANTS: dict[str, Variant] = {
         "I8",
     ),
     "abort deletes before its entry": variant(
-        "writer.Sink.abort",
-        "            is_meant = pending.epoch == epoch\n",
-        "            is_meant = pending.epoch == epoch\n"
-        "            self.publisher.withdraw(self.log.prepare_entry(pending.prepared))\n",
+        "writer.Sink.drop",
+        "        is_meant = pending.epoch == epoch\n",
+        "        is_meant = pending.epoch == epoch\n"
+        "        self.publisher.withdraw(self.log.prepare_entry(pending.prepared))\n",
         crashes("abort_a_prepared_epoch"),
         "I8",
     ),
@@ -260,7 +260,7 @@ VARIANTS: dict[str, Variant] = {
                 ],
             ),
             # Else the sleeper, which looks before it puts, would seldom leave anything to be misread.
-            ("log.Log.append", [('if not self._is_as_read(slot["time_ms"]):', "if False:")]),
+            ("log.Log.append", [('if not self.is_as_read(slot["time_ms"]):', "if False:")]),
         ],
         race(Act(with_a_sleeper, {}, catch_up_and_commit), log_expires_and_sleeper_commits),
         "I3|I7",

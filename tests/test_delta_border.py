@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import string
 import struct
@@ -506,3 +507,81 @@ def test_a_checkpoint_too_large_to_copy_is_refused_by_name(
     delta_upkeep.finish(delta)
     assert "is larger than" in caplog.text
     assert ids(place.path) == own_ids(place) == [0, 1, 2]
+
+
+# -- any order of both sinks ------------------------------------------------------------------------------
+
+DEEDS = (
+    "theirs 2",
+    "theirs 3",
+    "ours 2",
+    "ours 3",
+    "prepare 2",
+    "prepare 3",
+    "commit 3",
+    "abort 2",
+    "open",
+    "rewind 1",
+)
+SEQUENCES, DEEDS_EACH = 40, 6
+
+
+class BothSinks:
+    """One stream, written by us and by Delta's own sink, which passes by what its record says is committed."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.sink = lived(place)
+        self.ours: set[int] = {0, 1}
+        self.theirs: set[int] = set()
+
+    def act(self, deed: str) -> None:
+        verb, _, text = deed.partition(" ")
+        epoch = int(text or 0)
+        pending = set(self.sink.pending) if verb == "commit" else set()
+        if verb == "theirs":
+            known = deltalake.DeltaTable(str(self.place.path)).transaction_version("w")
+            if known is None or known < epoch:
+                other_sink_commits(self.place.path, epoch)
+                self.theirs.add(100 + epoch)
+        elif verb == "ours":
+            with self.sink.begin(epoch) as txn:
+                txn.write({"id": [100 + epoch]})
+            self.ours |= {100 + epoch} if txn.outcome == "committed" else set()
+        elif verb == "rewind":
+            self.sink.recover(epoch, "rewind")
+            self.ours = {0, 1}
+        elif verb == "open":
+            self.sink = self.place.sink()
+        elif verb == "prepare":
+            txn = self.sink.begin(epoch)
+            txn.write({"id": [100 + epoch]})
+            txn.prepare()
+        else:
+            act(self.place, self.sink, deed)
+            self.ours |= {100 + one for one in pending if one <= epoch}
+
+
+def test_no_order_of_both_sinks_loses_or_doubles_an_epoch(tmp_path: Path) -> None:
+    done = refused = 0
+    for seed in range(SEQUENCES):
+        chance = random.Random(seed)
+        both = BothSinks(Place(tmp_path / f"t{seed}"))
+        deeds = [chance.choice(DEEDS) for _ in range(DEEDS_EACH)]
+        for deed in deeds:
+            try:
+                both.act(deed)
+                done += 1
+            except TxsinkError:
+                refused += 1
+            found = ids(both.place.path)
+            assert len(found) == len(set(found)), (seed, deeds, deed, found)
+            assert both.ours | both.theirs <= set(found), (seed, deeds, deed, found)
+        for epoch in (2, 3):
+            with suppress(TxsinkError):
+                both.act(f"ours {epoch}")
+        found = ids(both.place.path)
+        assert len(found) == len(set(found)), (seed, deeds, found)
+        assert found == own_ids(both.place)
+    print(f"\n{SEQUENCES} sequences of both sinks: {done} deeds done, {refused} refused")
+    assert done > refused > 0

@@ -186,3 +186,85 @@ def test_a_listing_that_shows_a_commit_and_not_the_one_before_is_read_again(
     with pytest.raises(UnavailableError, match="deltalake cannot read it"):
         delta_of(place).table()
     assert not failures
+
+
+# -- what has expired ---------------------------------------------------------------------------------------
+
+
+def log_names(place: Place) -> list[str]:
+    return sorted(one.name for one in (place.path / "_delta_log").iterdir())
+
+
+def grown(place: Place, **properties: str) -> DeltaLog:
+    """Ten commits, one a second by the clock of the test, with checkpoints at two of them."""
+    sink = opened(place)
+    commit(sink, *range(3))
+    deltalake.DeltaTable(str(place.path)).alter.set_table_properties(
+        {f"delta.{name}": value for name, value in properties.items()}
+    )
+    commit(sink, *range(3, 5))
+    delta_upkeep.checkpoint(delta_of(place))
+    commit(sink, *range(5, 9))
+    delta_upkeep.checkpoint(delta_of(place))
+    sink.close()
+    return delta_of(place)
+
+
+def test_the_checkpoint_itself_deletes_nothing_behind_our_back(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deltalake's own rule would forget every commit of this table."""
+    monkeypatch.setattr(delta_upkeep, "_expire", lambda *_: None)
+    grown(place, logRetentionDuration="interval 0 seconds")
+    before = log_names(place)
+    delta_upkeep.checkpoint(delta_of(place))
+    deltalake.DeltaTable(str(place.path)).create_checkpoint()
+    assert log_names(place) == before
+    assert len([name for name in before if name.endswith(".json")]) == 10
+
+
+@pytest.mark.parametrize(
+    ("properties", "expires"),
+    [
+        ({"logRetentionDuration": "interval 0 seconds"}, True),
+        ({"logRetentionDuration": "INTERVAL 1 millisecond"}, True),
+        ({"logRetentionDuration": "interval 30 days"}, False),
+        ({}, False),
+        ({"logRetentionDuration": "interval 0 seconds", "enableExpiredLogCleanup": "false"}, False),
+    ],
+)
+def test_commits_expire_below_a_whole_checkpoint_once_the_retention_is_over(
+    place: Place, properties: dict[str, str], expires: bool
+) -> None:
+    """I8: never without a checkpoint that tells what they told."""
+    delta = grown(place, **properties)
+    stranger = place.path / "_delta_log" / "00000000000000000000.notes"
+    stranger.write_text("theirs")
+    delta_upkeep.checkpoint(delta)
+    names = log_names(place)
+    assert (f"{0:020d}.json" not in names) is expires
+    assert f"{pointed(place):020d}.checkpoint.parquet" in names
+    assert stranger.exists()
+    assert ids(place) == [*range(9)]
+    assert sorted(place.table().to_arrow()["id"].to_pylist()) == [*range(9)]
+    with opened(place) as sink:
+        commit(sink, 9)
+    assert ids(place) == [*range(10)]
+
+
+def test_a_clean_up_that_dies_anywhere_leaves_a_table_that_everybody_reads(place: Place) -> None:
+    grown(place)
+    deleted = 0
+    for call in range(1, 200):
+        there = copied(place, call)
+        store = FaultyStore(LocalStore(), [crash_before(call)])
+        with suppress(Crash):
+            delta_upkeep._expire(delta_of(there, store), {"delta.logRetentionDuration": "interval 0 seconds"})
+        assert ids(there) == [*range(9)]
+        deleted += f"{0:020d}.json" not in log_names(there)
+        if not store.delivered:
+            break
+    assert deleted > 5
+
+
+@pytest.mark.parametrize("text", ["interval 1 month", "30", "", "interval -1 days", "soon"])
+def test_an_interval_nobody_can_tell_expires_nothing(text: str) -> None:
+    assert delta_upkeep._retention_ms(text) is None

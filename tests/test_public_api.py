@@ -58,11 +58,11 @@ def test_options_keep_their_names() -> None:
         "partition_by",
         "merge_schema",
         "staging_path",
-        "types",
         "storage_options",
         "run",
         "recover",
         "layout",
+        "types",
     )
     assert set(txsink.StageOptions.__struct_fields__) >= {
         "compression",

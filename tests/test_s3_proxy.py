@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -212,6 +213,8 @@ def test_a_delayed_request_is_applied_after_the_client_gave_up(proxy: Proxy, buc
     with client(proxy.endpoint, read_seconds_max=0.2) as s3, pytest.raises(ReadTimeoutError):
         put(s3, bucket)
     assert held(direct, bucket) is None
+    while not proxy.held:  # the client may give up before the proxy has read the request
+        time.sleep(0.01)
     assert [request.operation for request in proxy.held] == ["PutObject"]
     assert [request.statuses for request in proxy.release()] == [[200]]
     assert held(direct, bucket) == b"mine"

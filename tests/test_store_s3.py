@@ -391,6 +391,10 @@ def complete(store: S3Store) -> bool:
     return store.complete("/bucket/f", Upload("u", ("e",)))
 
 
+# The second attempt comes within the first of these, but on a machine that is busy with something else.
+DEADLINES = (1.5, 6, 24)
+
+
 @pytest.mark.parametrize("unclear", [FAILED, Reply(502), Reply(503, "ServiceUnavailable"), Reply(504), BUSY, DROPPED])
 def test_a_put_without_a_clear_answer_is_sent_again_until_there_is_one(unclear: Reply) -> None:
     """F22."""
@@ -401,16 +405,22 @@ def test_a_put_without_a_clear_answer_is_sent_again_until_there_is_one(unclear: 
             assert {(request.method, request.headers["If-None-Match"]) for request in canned.asked} == {("PUT", "*")}
             assert {request.headers["x-amz-meta-write-id"] for request in canned.asked} == {"token"}
             assert len(canned.asked) == 3
-    with Canned(unclear) as canned:
-        assert put(canned.store()) is None
-        assert len(canned.asked) > 1
+    for seconds in DEADLINES:
+        with Canned(unclear) as canned:
+            assert put(canned.store(seconds)) is None
+        if len(canned.asked) > 1:
+            return
+    pytest.fail("asked once, however long there was time")
 
 
 def test_a_put_that_was_turned_away_each_time_has_changed_nothing() -> None:
-    with Canned(SLOW_DOWN) as canned, pytest.raises(UnavailableError, match="the store is throttling") as caught:
-        put(canned.store(deadline_seconds=1.5))
+    for seconds in DEADLINES:
+        with Canned(SLOW_DOWN) as canned, pytest.raises(UnavailableError, match="the store is throttling") as caught:
+            put(canned.store(seconds))
+        if len(canned.asked) > 1:
+            break
     assert caught.value.context["attempts"] == len(canned.asked) > 1
-    assert f"{len(canned.asked)} attempts within 1.5 s" in str(caught.value)
+    assert f"{len(canned.asked)} attempts within {seconds:g} s" in str(caught.value)
     with Canned(SLOW_DOWN, CREATED) as canned:
         assert put(canned.store(deadline_seconds=30)) is True
 
@@ -443,17 +453,23 @@ def test_a_server_that_never_answers_is_given_up_at_the_deadline() -> None:
 
     class Hanging(Canned):
         def reply(self, request: Request) -> Reply:
-            hangs.wait(30)
+            hangs.wait(300)
             return DROPPED
 
-    with Hanging() as canned:
-        # Had it waited longer than its deadline, it would be the client's time-out that is told.
-        store = canned.store(deadline_seconds=0.3, config_kwargs={"read_timeout": 1})
-        assert put(store) is None
-        with pytest.raises(UnavailableError, match=r"did not answer .*FSTimeoutError, 1 attempt within 0\.3 s"):
-            store.read("/bucket/f", 9)
-        assert len(canned.asked) == 2
-        hangs.set()
+    for seconds in (0.3, 3, 30):  # to be asked in time by a busy machine
+        with Hanging() as canned:
+            # Had it waited longer than its deadline, it would be the client's time-out that is told.
+            store = canned.store(seconds, config_kwargs={"read_timeout": 4 * seconds})
+            assert put(store) is None
+            with pytest.raises(
+                UnavailableError, match=rf"did not answer .*FSTimeoutError, 1 attempt within {seconds:g} s"
+            ):
+                store.read("/bucket/f", 9)
+            hangs.set()
+        if len(canned.asked) == 2:
+            return
+        hangs.clear()
+    pytest.fail("it was not asked twice, however long there was time")
 
 
 @pytest.mark.parametrize("unclear", [FAILED, BUSY, DROPPED, Reply(200, "InternalError")])

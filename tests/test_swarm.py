@@ -68,6 +68,9 @@ class Planted(NamedTuple):
 
 
 PLANTED: dict[str, Planted] = {
+    "a copy stages where the original does": Planted(
+        [("place.own_staging", [('origin = store.origin(f"{root}/{layout.LOG_DIRECTORY}")', 'origin = ""')])], "I6 I8"
+    ),
     "a retired run claims again": Planted(
         [("transaction.standing", [("if run.generation is None and not log.is_retired", "if True or log.is_retired")])],
         "I10",

@@ -3,13 +3,14 @@
 Promises: nothing waits for it but `finish`; whatever happens to it, the table stays readable at every moment, power
 cuts included: on a local disk deltalake makes a checkpoint in a scratch directory beside the table, and it is moved in
 whole and synced before anything points to it.
-Relies on: `deltalake` for the content of a checkpoint and for which commits have expired.
+Relies on: `deltalake` for the content of a checkpoint. It deletes nothing: what has expired goes by the rule here.
 Does not promise: a checkpoint at a certain version. It all saves time, and can be made again.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from contextlib import suppress
 from typing import Any
@@ -25,6 +26,10 @@ _log = logging.getLogger(__name__)
 EVERY = 100  # commits since the last one, where the table does not say
 _INTERVAL = "delta.checkpointInterval"
 _FILE_BYTES_MAX = 1 << 30
+_RETENTION = "interval 30 days"
+_MS = {"millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "week": 604_800_000}
+_SPAN = re.compile(rf"(?:interval )?([0-9]+) ({'|'.join(_MS)})s?")
+_WHOLE = re.compile(r"[0-9]{20}\.checkpoint\.parquet")
 
 
 def start(delta: DeltaLog) -> None:
@@ -57,9 +62,41 @@ def checkpoint(delta: DeltaLog) -> int:
         _checkpoint_aside(delta, table)
     else:
         table.create_checkpoint()
-    if str(table.metadata().configuration.get("delta.enableExpiredLogCleanup")).lower() != "false":
-        table.cleanup_metadata()
+    _expire(delta, table.metadata().configuration)
     return version
+
+
+def _expire(delta: DeltaLog, properties: dict[str, str]) -> None:
+    """Delete commits and checkpoints that a newer checkpoint makes needless, once the table's retention is over."""
+    keeps_ms = _retention_ms(str(properties.get("delta.logRetentionDuration", _RETENTION)))
+    if str(properties.get("delta.enableExpiredLogCleanup")).lower() == "false" or keeps_ms is None:
+        return
+    directory = f"{delta.root}/{layout.DELTA_DIRECTORY}"
+    names = delta.store.list(directory)
+    pointer = delta.store.read(f"{delta.root}/{layout.DELTA_POINTER_PATH}", _FILE_BYTES_MAX)
+    newest = int(msgspec.json.decode(pointer)["version"]) if pointer else -1
+    # Others have many parts, and one that died may have left only some.
+    whole = [int(name[:20]) for name in names if _WHOLE.fullmatch(name) and int(name[:20]) <= newest]
+    until = delta.stamps.now_ms() - keeps_ms
+    base = next((version for version in sorted(whole, reverse=True) if _time_of(delta, version) <= until), 0)
+    for name in sorted(names):  # older before newer: whatever ends it, what is left is whole
+        if name[:20].isdecimal() and int(name[:20]) < base and layout.is_delta_log_name(name):
+            # DELETES: expired commits and checkpoints; proof: a whole checkpoint above them that is older than
+            # delta.logRetentionDuration, as its own commit says (I8).
+            delta.store.delete(f"{directory}/{name}")
+
+
+def _time_of(delta: DeltaLog, version: int) -> int:
+    """When a version was committed, as it says itself; never, when it does not say."""
+    found = [action["commitInfo"] for action in delta.actions(version) or () if "commitInfo" in action]
+    time = found[0].get("timestamp") if found else None
+    return time if isinstance(time, int) else 1 << 63
+
+
+def _retention_ms(text: str) -> int | None:
+    """An interval as Delta spells it; None where it is spelled in another way: then nothing expires."""
+    found = _SPAN.fullmatch(text.strip().lower())
+    return None if found is None else int(found[1]) * _MS[found[2]]
 
 
 def _quietly(delta: DeltaLog) -> None:
@@ -127,5 +164,6 @@ def _move_in(delta: DeltaLog, scratch: str, names: list[str], version: int) -> N
 
 
 def _drop(delta: DeltaLog, path: str, root: str) -> None:
+    # DELETES: scratch; proof: its name, below the hidden sibling of this very table (I8).
     delta.store.delete(path)
     delta.store.prune(path.rpartition("/")[0], root)

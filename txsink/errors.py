@@ -6,7 +6,7 @@ Relies on: nothing. This module imports nothing of txsink.
 Does not promise: that a message stays the same. Programs look at the class, `.kind` and `.context`.
 
     TxsinkError
-    ├── UnavailableError       retry: nothing was changed, the store did not answer or has no room
+    ├── UnavailableError       retry: the store did not answer or has no room; the message says what is prepared already
     ├── OutcomeUnknownError    recover: it may or may not have happened
     ├── ConflictError          reload and decide: the table is not in the state the call needs
     ├── FencedError            stop: a newer run of this writer has taken over
@@ -43,7 +43,7 @@ class TxsinkError(Exception):
 
 
 class UnavailableError(TxsinkError):
-    """The store did not do it and nothing was changed: retry."""
+    """The store did not do this step: call again. What was prepared before it stays, and the message names it."""
 
     kind = "unavailable"
     retryable = True

@@ -194,7 +194,7 @@ class Log:
             self._require_fit(entry)
             # ORDER: newest entry known looked at before ours gets its name, else a writer of a table that was restored
             # or made anew plants an entry above its head, or is told that it is committed (I3).
-            if not self._is_as_read(slot["time_ms"]):
+            if not self.is_as_read(slot["time_ms"]):
                 continue
             if self._put(entry, data):
                 # ORDER: the entry before looked at again before the append counts, else a stalled writer uses a
@@ -237,6 +237,7 @@ class Log:
         if self.state.version > self._hinted:
             with suppress(TxsinkError):
                 self.refresh()
+                self.is_as_read()
                 self.hint(every=1)
 
     def hint(self, every: int | None = None) -> None:
@@ -257,8 +258,7 @@ class Log:
     def summarise(self, state: State) -> None:
         """Make the segments below `state` and then the summary that counts on them."""
         self.ensure_segments(state.version)
-        path = self._at(layout.summary_path(state.version))
-        self.store.put_if_absent(path, encode(state), self.stamps.new_id())
+        self.store.put_if_absent(self._at(layout.summary_path(state.version)), encode(state), self.stamps.new_id())
         covered = (self.state.version + 1) // BLOCK * BLOCK
         needed = {pending.prepared for pending in (*self.state.pending, *self.state.aborting)}
         self._recent = {at: kept for at, kept in self._recent.items() if at >= covered or at in needed}
@@ -309,7 +309,7 @@ class Log:
         self._recent, self._due = {}, None
         self._looked_ms = self.stamps.now_ms()
 
-    def _is_as_read(self, now_ms: int) -> bool:
+    def is_as_read(self, now_ms: int = -1) -> bool:
         """Whether the log ends where we read to, as far as one look tells; if not, it was read on."""
         is_costly = self.store.traits.hints_always
         if not self.exists or (is_costly and 0 <= now_ms - self._looked_ms < LOOK_AGE_MS):

@@ -166,6 +166,9 @@ def expire(log: Log, before: int) -> int:
 
     Nothing a summary does not cover goes, and nothing a pending transaction needs.
     """
+    # An old state would have segments made that others have merged; that of a table restored since, its files deleted.
+    log.refresh()
+    log.is_as_read()
     base = next((known for at in reversed(log.summaries()) if at <= before and (known := log.summary(at))), None)
 
     def make(state: State, slot: Slot) -> Maintenance | None:

@@ -186,7 +186,7 @@ def decode(data: bytes, path: str) -> pa.Table:
         # Not `read_table`, which makes a dataset of the one file: twice the time.
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         found = file.read(use_threads=len(data) > _THREADS_FROM_BYTES).cast(SCHEMA)
-        _require_facts(found)
+        _require_facts(found, layout.parse_segment(path.rpartition("/")[2]) or (0, layout.VERSION_MAX))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptError(
             f"read the segment {path}",
@@ -197,9 +197,13 @@ def decode(data: bytes, path: str) -> pa.Table:
     return found
 
 
-def _require_facts(found: pa.Table) -> None:
+def _require_facts(found: pa.Table, pair: tuple[int, int]) -> None:
     if any(found[name].null_count for name in ("version", "kind", "writer", "run", "time_ms")):
         raise ValueError("a fact lacks its version, kind, writer, run or time")
+    versions = found["version"]
+    is_within = pc.and_(pc.greater_equal(versions, pair[0]), pc.less_equal(versions, pair[1]))
+    if not pc.all(is_within, min_count=0).as_py():
+        raise ValueError("a fact is of a version that other segments hold")
     if not pc.all(pc.is_in(found["kind"], value_set=_KINDS), min_count=0).as_py():
         raise ValueError("a fact is of a kind that there is not")
     files = found.select(["path", "bytes", "rows"]).filter(pc.is_in(found["kind"], value_set=_KINDS[:2]))

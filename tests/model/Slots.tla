@@ -101,7 +101,7 @@ Decide(p) ==      \* `make` says what is to be appended, if anything
      ELSE Set(p, [proc[p] EXCEPT !.do = "idle", !.appends = Budget(p)])
   /\ UNCHANGED <<slot, flying, hint, kept, history, lost, told>>
 
-Look(p) ==      \* log.Log._is_as_read: the newest entry known must still be there
+Look(p) ==      \* log.Log.is_as_read: the newest entry known must still be there
   /\ Is(p, "look")
   /\ Set(p, [proc[p] EXCEPT !.do = IF \/ DigestAt(proc[p].state.at) = proc[p].state.id
                                        \/ ~Keeps("the newest entry looked at before a put") THEN "put" ELSE "reload"])

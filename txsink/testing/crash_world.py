@@ -134,6 +134,12 @@ class World:
         else:
             self.disk.store().replace(path, data, "")
 
+    def copy(self, root: str) -> None:
+        """Copy the table as it is at this moment, as `cp -r` does, but for what it has staged."""
+        for path, data in self.disk.files().items():
+            if path.startswith(f"{ROOT}/"):
+                self.put(f"{root}{path.removeprefix(ROOT)}", data)
+
     def log(self) -> Log:
         """The log, not read yet, in a new process."""
         self.life += 1

@@ -202,8 +202,7 @@ class FaultyStore:
         return self.call("put_if_absent", path, lambda: self._store.put_if_absent(path, data, token))
 
     def put_hint(self, path: str, data: bytes, token: str) -> None:
-        put = self._store.put_hint
-        half = data[: len(data) // 2]
+        put, half = self._store.put_hint, data[: len(data) // 2]
         self.call("put_hint", path, lambda: put(path, data, token), lambda: put(path, half, token))
 
     def replace(self, path: str, data: bytes, token: str) -> None:
@@ -228,7 +227,8 @@ class FaultyStore:
 
     def link(self, moves: Moves) -> Moves:
         links, half = cast("Links", self._store), moves[: len(moves) // 2]
-        return self.call("link", moves[0][1], lambda: links.link(moves), lambda: links.link(half))
+        targets = " ".join(target for _, target in moves)
+        return self.call("link", targets, lambda: links.link(moves), lambda: links.link(half))
 
     def origin(self, path: str) -> str:
         return self.call("origin", path, lambda: self._store.origin(path))

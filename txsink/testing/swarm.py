@@ -80,6 +80,7 @@ class Swarm:
         self.world = World(disk)
         self.is_small = self.chance.randrange(6) == 0
         self.partition_by: tuple[str, ...] = ("day",) if self.chance.randrange(2) else ()
+        self.has_copies = seed % 5 == 0 and isinstance(disk, Names)
         self.turns = Turns(random.Random(f"{seed}-turns"))
         self.schedule = Schedule(self.turns)
         self.stores: list[FaultyStore] = []

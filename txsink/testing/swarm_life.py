@@ -38,6 +38,7 @@ class Host(Protocol):
     world: World
     partition_by: tuple[str, ...]
     is_small: bool
+    has_copies: bool
 
     def add(self, writer: str) -> None:
         """One more life of the writer."""
@@ -73,6 +74,7 @@ class Life:
             (self._expire, 2 if self._host.is_small else 0),
             (self._read, 1),
             (self._look, 1),
+            (self._copy, 3 if self._host.has_copies else 0),
         ]
         todo = self._chance.choices(
             [work for work, _ in works], [weight for _, weight in works], k=2 + self._chance.randrange(4)
@@ -133,12 +135,13 @@ class Life:
             self._sink.log.settle()
             self._tell("committed", self._sink.last_epoch)
 
-    def _begun(self, sink: Sink) -> Transaction:
+    def _begun(self, sink: Sink, *, is_told: bool = True) -> Transaction:
         """An epoch after the last one, seldom one that was skipped to, or an old one."""
         known = [-1 if sink.last_epoch is None else sink.last_epoch, *sink.pending]
         epoch = max(0, max(known) + self._chance.choice((1, 1, 1, 1, 2, 0, -1)))
         rows = rows_of_epoch(self._writer, epoch)
-        self._world.truth.rows[self._writer, epoch] = rows
+        if is_told:
+            self._world.truth.rows[self._writer, epoch] = rows
         mode, partitions = self._chance.choice(MODES)
         txn = sink.begin(epoch, mode=mode, partition_overwrite=partitions)
         if txn.outcome == "open" and rows:
@@ -195,6 +198,25 @@ class Life:
 
     def _expire(self, sink: Sink) -> None:
         recovery.expire(sink.log, sink.log.state.version)
+
+    def _copy(self, _: object) -> None:
+        """The table is copied, and the copy's writer does what it likes: the original must not feel it."""
+        self._number += 0x100
+        root = f"/d/copy-{self._number}"
+        self._world.copy(root)
+        options: dict[str, Any] = {"recover": self._chance.randrange(3) > 0}
+        try:
+            with open_sink(self._store, stamps_of(self._number), root, self._writer, options) as sink:
+                if self._chance.randrange(2) and sink.pending:
+                    sink.abort(self._chance.choice(sink.pending))
+                sink.sweep()
+                self._begun(sink, is_told=False).commit()
+                if self._chance.randrange(4) == 0:
+                    recovery.expire(sink.log, sink.log.state.version)
+        except CorruptError as error:
+            # What was pending is published by the original, or dropped, since it was copied.
+            if "staged file" not in str(error):
+                raise
 
     # -- what it sees -----------------------------------------------------------------------------------
 
