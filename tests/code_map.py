@@ -40,6 +40,7 @@ class Module(NamedTuple):
 
 
 # Whatever the call: what most modules' mutants show in.
+PUBLISHES = "publish publish_uploads"
 WRITES = "each_call counted recovery sink"
 
 MODULES: dict[str, Module] = {
@@ -65,7 +66,7 @@ MODULES: dict[str, Module] = {
     "file_sink": Module("txsink.file_sink", "two_phase"),
     "gaps": Module("txsink.gaps", "log_gaps log_damage log_old", is_gated=True),
     "history": Module("txsink.history", "table found cli"),
-    "layout": Module("txsink.layout", "layout hostile traversal", is_gated=True),
+    "layout": Module("txsink.layout", f"layout hostile traversal delta_publish {PUBLISHES} sweep", is_gated=True),
     "log": Module(
         "txsink.log", "log log_old log_damage log_gaps log_race expiry each_call counted", is_gated=True, is_cut=True
     ),
@@ -73,11 +74,16 @@ MODULES: dict[str, Module] = {
     "parquet": Module("txsink.parquet", "parquet stage"),
     "place": Module("txsink.place", "stager stage"),
     "publish": Module("txsink.publish", "publish publish_uploads sweep delta_publish", is_cut=True),
-    "publish.delta": Module("txsink.publish.delta", "delta_publish delta_foreign delta_state", is_cut=True),
+    "publish.delta": Module(
+        "txsink.publish.delta", "delta_publish delta_foreign delta_state delta_cleanup convert sweep", is_cut=True
+    ),
     "publish.multipart": Module("txsink.publish.multipart", "publish_uploads", is_cut=True),
-    "publish.rename": Module("txsink.publish.rename", "publish overwrite abort_unfinished", is_cut=True),
+    "publish.rename": Module("txsink.publish.rename", "publish overwrite abort_unfinished sweep recovery", is_cut=True),
     "recovery": Module(
-        "txsink.recovery", "recovery sweep expiry runs abort_unfinished each_call", is_gated=True, is_cut=True
+        "txsink.recovery",
+        f"recovery sweep expiry runs abort_unfinished each_call overwrite {PUBLISHES}",
+        is_gated=True,
+        is_cut=True,
     ),
     "repair": Module("txsink.repair", "repair"),
     "rows": Module("txsink.rows", "rows columns bad_input"),
@@ -107,7 +113,7 @@ MODULES: dict[str, Module] = {
     "two_phase": Module("txsink.two_phase", "two_phase two_phase_sqlite"),
     "txn": Module("txsink.txn", "transaction sink stager rescale"),
     "workplace": Module("txsink.workplace", "stager stage"),
-    "writer": Module("txsink.writer", "sink transaction runs recovery rescale"),
+    "writer": Module("txsink.writer", "sink transaction runs recovery rescale delta_foreign publish_uploads"),
     **{
         f"spark.{name}": Module(f"pyspark_txsink.{name}", tests)
         for name, tests in {

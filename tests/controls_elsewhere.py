@@ -98,25 +98,27 @@ CONTROLS: dict[str, Control] = {
     "converted before staged files go": Control(
         "convert.to_delta",
         'what = f"convert {log.root} to the layout delta"',
-        'what = f"convert {log.root} to the layout delta"; _empty(log, staging_root_of(log.root, log.state.staging))',
+        'what = f"convert {log.root} to the layout delta"; _drop_staged(log)',
         "test_convert.py::test_a_conversion_that_dies_just_before_an_epoch_is_prepared_takes_none_of_its_files",
     ),
     "closed to writers before a file goes": Control(
         "convert.to_parquet",
-        "if at.layout == CLOSED or _append(log, at, CLOSED, delta.state.version):",
-        "if [_put_away(log)] and (at.layout == CLOSED or _append(log, at, CLOSED, delta.state.version)):",
+        "if at.layout == CLOSED or _append(",
+        "if [_put_away(log, leaving(log, delta))] and at.layout == CLOSED or _append(",
         "test_convert.py::test_an_epoch_that_is_committed_at_any_store_call_of_a_conversion_is_in_it",
     ),
     "gone durably before the entry": Control(
         "convert._put_away",
-        'log.store.settle([f"{log.root}/{path}" for path in doomed])',
+        'log.store.settle([f"{log.root}/{path}" for path in (*found.moved, *found.deleted)])',
         "pass",
         "test_convert.py::test_no_power_cut_in_a_conversion_shows_a_directory_reader_what_was_replaced",
     ),
     "converted before Delta's log goes": Control(
         "convert.to_parquet",
-        "_put_away(log)",
-        '_put_away(log); _empty(log, f"{log.root}/{layout.DELTA_DIRECTORY}")',
+        "_put_away(log, leaving(log, delta))",
+        "_put_away(log, leaving(log, delta))\n"
+        "            for name in delta_log_names(log, delta):\n"
+        '                log.store.delete(f"{log.root}/{layout.DELTA_DIRECTORY}/{name}")',
         "test_convert.py::test_a_conversion_may_crash_at_any_store_call_and_is_finished_by_doing_it_again",
     ),
     "an abort's files deleted before its epoch is published anew": Control(

@@ -447,7 +447,7 @@ def main(arguments: list[str]) -> int:
         return again([line for line in sys.stdin.read().splitlines() if line])
     if unknown := [module for module in arguments if module not in MODULES]:
         raise SystemExit(f"no such module: {', '.join(unknown)}")
-    chosen = arguments or [module for module, one in MODULES.items() if one.tests]
+    chosen = [module for module in arguments or MODULES if MODULES[module].tests]
     listed, wrong, killers = pairs_of(SURVIVORS), list[str](), dict[str, str]()
     with ThreadPoolExecutor(2) as pool:
         for module, found in zip(chosen, pool.map(hunt, chosen), strict=True):

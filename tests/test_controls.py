@@ -105,6 +105,7 @@ VARIANTS: dict[str, Variant] = {
         ],
         APPENDS,
         "I6|I8",
+        order_in="store.local.LocalStore.move",
     ),
     "no directory fsync": variant(
         "store.local.LocalStore._sync_directory",

@@ -127,7 +127,7 @@ def test_every_line_that_bandit_may_not_look_at_says_which_rule_and_why() -> Non
         for line in path.read_text().split("\n")
     ]
     assert [line for line in lines if unexplained(line)] == []
-    assert sum("nosec" in line for line in lines) == 3, "a new one: is it needed?"
+    assert sum(NOSEC.search(line) is not None for line in lines) == 3, "a new one: is it needed?"
     section = (ROOT / "pyproject.toml").read_text().partition("[tool.bandit]")[2].partition("\n[")[0]
     assert "skips" not in section
     assert "exclude" not in section
