@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import delete_fence
 from hdfs_cluster import hdfs_cluster
 from place import Place
 from s3_servers import Server, started
@@ -18,6 +19,8 @@ from spark_session import spark, spark_place
 pytest.register_assert_rewrite("contract_store", "contract_publish", "contract_log")
 
 __all__ = ["hdfs_cluster", "spark", "spark_place"]  # fixtures that modules of their own define
+
+delete_fence.raised()
 
 settings.register_profile("txsink", derandomize=True, deadline=None, database=None)
 settings.load_profile("txsink")
@@ -41,9 +44,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.no_cover)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    told = f"delete fence: {delete_fence.seen} deletes by txsink seen, {len(delete_fence.outside)} outside of tables"
+    terminalreporter.write_line(told)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    writes = any(item.path.name in WRITE for item in session.items)
+    if session.exitstatus == 0 and (delete_fence.outside or (writes and not delete_fence.seen)):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "T")
+
+
+# What writes so much that a run in which the fence saw no delete has no fence.
+WRITE = ("test_recovery.py", "test_sweep.py", "test_overwrite.py", "test_swarm.py", "test_whose_files.py")
 
 
 @pytest.fixture(scope="session")

@@ -73,6 +73,8 @@ FUNCTION_LINES_MAX = 60
 INVARIANTS = range(1, 17)
 INVARIANTS_OF_THE_CORE = range(1, 14)
 ORDER_COMMENT = re.compile(r"# ORDER: \S.* before \S.*, else \S.* \(I(\d+)\)\.")
+TAKING = {"delete", "cancel", "prune", "unlink", "rmdir", "rmtree", "expire", "vacuum", "cleanup_metadata"}
+DELETES_COMMENT = re.compile(r"DELETES: [^;]+; proof: .+ \(I\d+\)\.")
 # Spelled in pieces, or these lines would report themselves.
 MACHINE_PATH = re.compile(r"(?<![\w.}/)$-])/(?:" + "work|root|farm|home" + r")(?![\w-])")
 REGISTRY = re.compile(
@@ -275,6 +277,28 @@ def order_comments_have_their_one_form(source: Source) -> Iterator[str]:
 
 
 @rule
+def whatever_takes_something_away_says_what_and_by_which_proof(source: Source) -> Iterator[str]:
+    if not is_engine(source) or source.path.startswith("txsink/testing/"):
+        return
+    # The verb of a store does as it is told: what it deletes, and why, its caller says.
+    verbs = [
+        range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        for node in ast.walk(parsed(source.text))
+        if isinstance(node, ast.FunctionDef) and node.name == "delete"
+    ]
+    found = comments(source.text)
+    for line, receiver, method in calls(source.text):
+        if method not in TAKING or any(line in verb for verb in verbs):
+            continue
+        first = line
+        while first - 1 in found:
+            first -= 1
+        told = " ".join(found[at].lstrip("# ") for at in range(first, line + 1) if at in found)
+        if not DELETES_COMMENT.search(told):
+            yield f"{line}: {receiver}.{method}() without `# DELETES: <what>; proof: <proof> (I<n>).` above it"
+
+
+@rule
 def a_log_has_exactly_one_commit_point(source: Source) -> Iterator[str]:
     if not is_engine(source):
         return
@@ -417,6 +441,20 @@ TRIALS: dict[Rule, list[tuple[str, str, str]]] = {
         ("txsink/log.py", "# ORDER: a before b, else c.", "# ORDER: a before b, else\n# c (I13)."),
         ("txsink/log.py", "# ORDER: a before b, else c (I17).", "# ORDER: a before b, else c (I16)."),
         ("txsink/log.py", "# ORDER: a before b,\n# else c\n# (I3).", "# a comment"),
+    ],
+    whatever_takes_something_away_says_what_and_by_which_proof: [
+        ("txsink/log.py", "self.store.delete(x)", "# DELETES: x; proof: the log (I8).\nself.store.delete(x)"),
+        ("txsink/log.py", "# DELETES: x.\ndelta.prune(x, y)", "delta.prune(x, y)  # DELETES: x; proof: y (I8)."),
+        (
+            "txsink/store/x.py",
+            "def drop():\n    os.unlink(x)",
+            "def delete():\n    os.unlink(x)",
+        ),
+        (
+            "txsink/convert.py",
+            "# DELETES: x; proof: y (I8).\n\ntable.cleanup_metadata()",
+            "# DELETES: x; proof: y, or it\n# was z (I8).\ntable.cleanup_metadata()",
+        ),
     ],
     a_log_has_exactly_one_commit_point: [
         ("txsink/transaction.py", "x = 1", "x = 1  # COMMIT POINT"),

@@ -59,8 +59,10 @@ class Guest(NamedTuple):
 
     def _drop(self, paths: list[str]) -> None:
         for path in paths:
+            # DELETES: what the program left; proof: below the guest's own directory, named for this epoch (I8).
             self.store.delete(f"{self.path}/{path}")
         for parent in dict.fromkeys(path.rpartition("/")[0] for path in ("", *paths)):
+            # DELETES: directories; proof: below the run's own, and empty (I8).
             self.store.prune(f"{self.path}/{parent}".rstrip("/"), self.place.directory)
 
     def _record(

@@ -106,6 +106,7 @@ def to_parquet(log: Log, delta: DeltaLog) -> Converted:
         # DELETES: Delta's log; proof: its table id is ours, and the convert entry says that it counts no more (I8).
         log.store.delete(f"{log.root}/{layout.DELTA_DIRECTORY}/{name}")
     for directory in ("_sidecars", "_commits", "_staged_commits", ""):
+        # DELETES: directories of Delta's log; proof: below the table, and empty (I8).
         log.store.prune(f"{log.root}/{layout.DELTA_DIRECTORY}/{directory}".rstrip("/"), log.root)
     log.keep_hint()  # where opening trusts the hint, it must not tell of the former layout
     return Converted(PARQUET, len(log.live()), log.state.version)
@@ -241,4 +242,5 @@ def _drop_staged(log: Log) -> None:
         if layout.parse_staged(path) is not None:
             # DELETES: staged files; proof: own staging directory, and the convert entry: no run names them (I8).
             log.store.delete(f"{own}/{path}")
+            # DELETES: directories; proof: own staging directory, and empty (I8).
             log.store.prune(f"{own}/{path}".rpartition("/")[0], own)

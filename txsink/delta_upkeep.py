@@ -166,4 +166,5 @@ def _move_in(delta: DeltaLog, scratch: str, names: list[str], version: int) -> N
 def _drop(delta: DeltaLog, path: str, root: str) -> None:
     # DELETES: scratch; proof: its name, below the hidden sibling of this very table (I8).
     delta.store.delete(path)
+    # DELETES: its directories; proof: below the table's hidden sibling, and empty (I8).
     delta.store.prune(path.rpartition("/")[0], root)

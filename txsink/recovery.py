@@ -157,6 +157,7 @@ def temporaries(log: Log, *, dry_run: bool = False) -> list[str]:
     found = [f"{root}/{path}" for root in roots for path in log.store.list(root) if layout.is_temporary(path)]
     if not dry_run:
         for path in found:
+            # DELETES: half-made log objects; proof: their names; a put that misses one makes it again (I8).
             log.store.delete(path)
     return found
 
@@ -223,8 +224,10 @@ def _expire_below(log: Log, first: int, boundary: int) -> None:
             if not doomed:
                 continue
             if version is None or directory != layout.LOG_DIRECTORY:
+                # DELETES: segments and summaries; proof: newer ones, durable, tell the same (I8).
                 log.store.delete(f"{at}/{name}")
             elif version >= first:
+                # DELETES: an entry; proof: the boundary in the log, above it a durable summary and hint (I8).
                 log.slots.expire(version)
     # Deletions that a power cut could undo out of their order are over when this returns.
     log.store.settle([f"{log.root}/{layout.entry_path(boundary)}"])
@@ -300,9 +303,11 @@ def _target(log: Log, name: StagedName) -> End:
 def _delete(store: Store, directory: str, root: str, paths: Iterable[str]) -> None:
     parents: dict[str, None] = {}
     for path in paths:
+        # DELETES: replaced files; proof: removed by versions below the boundary in the log (I8).
         store.delete(f"{directory}/{path}")
         parents[f"{directory}/{path}".rpartition("/")[0]] = None
     for parent in parents:
+        # DELETES: directories; proof: below `_txsink/removed`, and empty (I8).
         store.prune(parent, root)
 
 

@@ -53,6 +53,7 @@ class Slots(NamedTuple):
         if self.store.traits.keeps_names:
             self.store.replace(self.path(version), entries.EXPIRED, self.stamps.new_id())
         else:
+            # DELETES: an entry; proof: the caller's: only expiry and repair take one away (I8).
             self.store.delete(self.path(version))
 
     def digest(self, version: int) -> str | None:

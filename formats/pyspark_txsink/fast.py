@@ -215,6 +215,7 @@ def _attempts(guest: Guest, uri: str) -> Iterator[None]:
     try:
         yield
     finally:
+        # DELETES: a directory of Spark's; proof: below the guest's own, and empty (I8).
         guest.store.prune(path, guest.path)  # if Spark has not come to it
 
 

@@ -171,6 +171,7 @@ class DeltaPublisher:
     def leave(self, writer: str, run: str) -> None:
         """Delete the run's mark: it leaves nothing behind."""
         self.tidy(writer, run)
+        # DELETES: a run's mark; proof: the run itself, which staged nothing that is left (I8).
         self.store.delete(f"{self.log.root}/{layout.mark_path(writer, run)}")
 
     def remain(self, writer: str, run: str) -> None:
@@ -249,8 +250,10 @@ class DeltaPublisher:
 
     def _delete(self, paths: list[str]) -> None:
         for path in paths:
+            # DELETES: staged or aborted files, marks; proof: a retired run's tags and mark, or the abort (I8).
             self.store.delete(path)
         for directory in dict.fromkeys(path.rpartition("/")[0] for path in paths):
+            # DELETES: a directory; proof: below the table, and empty (I8).
             self.store.prune(directory, self.log.root)
 
     def _poison(self, prepare: Prepare) -> Action:

@@ -64,17 +64,20 @@ class MultipartPublisher(LogDecides):
     def replace(self, prepare: Prepare) -> None:
         """Delete the files that are replaced. One that is gone was deleted by somebody before us."""
         for file in prepare.removes:
+            # DELETES: replaced files; proof: the prepare entry names them, and `publishing` stands (I8).
             self.store.delete(self._path(file.path))
 
     def withdraw(self, prepare: Prepare) -> None:
         """Drop the uploads, then delete what a publish had completed already."""
         for file, upload in zip(prepare.files, prepare.uploads, strict=True):
             self._untried.discard(upload.id)
+            # DELETES: uploads of an aborted epoch; proof: the abort entry, and the id in the prepare entry (I8).
             self.store.cancel(self._path(file.path), upload.id)
         # ORDER: uploads dropped before completed files are deleted, else a stalled run completes one behind us (I9).
         for file in prepare.files:
             path = self._path(file.path)
             if decide(LogFact.ABORTED, End.ABSENT, end_of(self.store, path, file)) is Action.DROP_BOTH:
+                # DELETES: completed files of an aborted epoch; proof: the abort entry, and their identity (I8).
                 self.store.delete(path)
 
     def left(self, writer: str | None, known: Iterable[str]) -> list[StagedName]:
@@ -90,6 +93,7 @@ class MultipartPublisher(LogDecides):
     def drop(self, names: Iterable[StagedName]) -> None:
         """Drop the uploads."""
         for name in names:
+            # DELETES: uploads nobody can name; proof: the tags of a run that the log has retired (I8).
             self.store.cancel(self._path(name.path), name.upload)
 
     def tidy(self, writer: str, run: str) -> None:
@@ -105,6 +109,7 @@ class MultipartPublisher(LogDecides):
         action = decide(LogFact.PENDING, staged, target)
         if action is Action.DROP_STAGED:
             if staged is not End.ABSENT:
+                # DELETES: an upload; proof: its object stands under its name with the recorded identity (I8).
                 self.store.cancel(self._path(file.path), upload.id)
         elif action is Action.MOVE or (is_made and target is End.ABSENT):
             said = (

@@ -195,7 +195,7 @@ class HdfsStore:
         # A directory that holds something is not deleted. That ends it, as does whatever else hinders it.
         with suppress(TxsinkError):
             while path.startswith(f"{root}/"):
-                self.delete(path)
+                self.delete(path)  # DELETES: a directory; proof: the NameNode deletes it only empty (I8).
                 path = _parent(path)
 
     def same_place(self, path: str, other: str) -> bool:
@@ -284,7 +284,7 @@ class HdfsStore:
             return
         with suppress(TxsinkError):
             for path in paths:
-                self.delete(path)
+                self.delete(path)  # DELETES: temporaries; proof: names of this very call (I8).
 
 
 class _HdfsOutput:

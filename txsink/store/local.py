@@ -131,6 +131,7 @@ class LocalStore:
             self._sync_opened(path, os.O_RDONLY)
             if not self._link(path, staged):
                 raise InternalError(f"adopt {path}", f"{staged} is taken", "Report it: names are random")
+            # DELETES: the name that another program gave; proof: its file has a name of ours (I8).
             self._os.unlink(path)
 
     def sync(self, path: str) -> None:
@@ -184,6 +185,7 @@ class LocalStore:
         with suppress(OSError):
             while path.startswith(f"{root}/"):
                 with suppress(FileNotFoundError):  # an earlier prune died half-way up
+                    # DELETES: a directory; proof: the system removes it only empty (I8).
                     self._os.rmdir(path)
                 self._durable.discard(path)
                 path = _parent(path)
@@ -366,6 +368,7 @@ class LocalStore:
 
     def _discard(self, path: str) -> None:
         with suppress(OSError):
+            # DELETES: a temporary; proof: its token is this call's alone (I8).
             self._os.unlink(path)
 
 

@@ -166,6 +166,7 @@ class _MemoryOutput:
         self.closed = True
         self._buffer = io.BytesIO()
         if self._is_sealed:
+            # DELETES: a staged file; proof: this output sealed it, under a name nobody else has (I8).
             self._store.delete(self._path)
 
 

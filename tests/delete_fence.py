@@ -1,0 +1,70 @@
+"""The delete fence: in every test, whatever txsink takes away on a local disk or in memory bears a table's own name.
+
+Promises: `raised` puts the fence into the stores of this process; a delete by a module of txsink of any other name is
+an `OutsideError` at the call, and is counted, so that a test that swallows errors fails as well. `seen` counts the others.
+Relies on: the grammar in `txsink.layout`, read once more here, in words of the test's own.
+Does not promise: to know of which of two tables a name is. That is what `test_whose_files.py` and the swarm find out.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from txsink.store.local import LocalStore
+from txsink.store.memory import MemoryStore
+
+PART = r"part-\d+-\d+-[0-9a-f]+\.parquet"
+NAME = r"(?:[a-z0-9_-]|%[0-9a-f]{2})+"
+OWN = re.compile(
+    "|".join(
+        (
+            rf".*/{PART}",  # data, staged or published
+            r".*/\.[0-9a-f]+(?:-\d+)?\.tmp",  # half-made
+            r".*/_txsink/(?:log|state)/\d{20}\.json",
+            r".*/_txsink/files/\d{20}-\d{20}\.segment",
+            r".*/_txsink/removed/\d{20}/.*\.removed",
+            rf".*/_txsink/staged/{NAME}/{NAME}",
+            r".*/_delta_log/.*",
+            r".*/guest-\d+-[0-9a-f]+/.*",
+            r".*/\.checkpoint-[0-9a-f]+/_delta_log/.*",
+        )
+    ),
+    re.DOTALL,
+)
+
+seen = 0
+outside: list[str] = []
+
+
+class OutsideError(AssertionError):
+    """A delete of what no table has as its own."""
+
+
+def check(path: str) -> None:
+    """Count a delete, or refuse it."""
+    global seen  # noqa: PLW0603 -- one count for the whole run
+    if OWN.fullmatch(path):
+        seen += 1
+        return
+    outside.append(path)
+    raise OutsideError(path)
+
+
+def raised() -> None:
+    """Put the fence up, once for each process."""
+    for store in (LocalStore, MemoryStore):
+        store.delete = _fenced(store.delete)  # type: ignore[method-assign, assignment]
+
+
+def _fenced(delete: Callable[[Any, str], bool]) -> Callable[[Any, str], bool]:
+    def fenced(self: Any, path: str) -> bool:
+        # Tests of the stores themselves delete what they like.
+        caller = str(sys._getframe(1).f_globals.get("__name__"))
+        if caller.startswith(("txsink.", "pyspark_txsink")) and not caller.startswith("txsink.store."):
+            check(path)
+        return delete(self, path)
+
+    return fenced
