@@ -19,7 +19,7 @@ from txsink.store.local import LocalStore
         "/d/t/part-0.parquet",
         "/d/_txsink/head",
         "/d/t/_txsink/id",
-        "/home/x",
+        "/d/x",
         "/d/.t.txsink/w/r/x.txt",
     ],
 )
