@@ -1,7 +1,7 @@
 """The delete fence: in every test, whatever txsink takes away on a local disk or in memory bears a table's own name.
 
 Promises: `raised` puts the fence into the stores of this process; a delete of any other name by a module of txsink is
-an `OutsideError` at the call, and is counted, so that a test which swallows errors fails as well. `seen` counts the rest.
+an `OutsideError` at the call, and is counted, so that a test that swallows it fails as well. `seen` counts the rest.
 Relies on: the grammar in `txsink.layout`, read once more here, in words of the test's own.
 Does not promise: to know of which of two tables a name is. That is what `test_whose_files.py` and the swarm find out.
 """
