@@ -17,7 +17,7 @@ import pytest
 
 from place import Place, commit, rows
 from seen import rows_of
-from txsink.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
+from txsink.errors import FencedError, InvalidRequestError, OutcomeUnknownError, UnavailableError
 from txsink.sink import open_sink, open_workplace, open_writer, stamps
 from txsink.store.local import LocalStore
 from txsink.testing.faults import FaultyStore, fail_before
@@ -392,3 +392,15 @@ def test_a_workplace_of_a_relative_path_is_the_same_from_every_directory(
     txn.commit()
     assert list((tmp_path / "elsewhere").iterdir()) == []
     assert rows_of(tmp_path / "t") == [1, 2]
+
+
+def test_a_retired_run_hears_so_also_when_the_store_does_not_answer(place: Place) -> None:
+    """Seen by the swarm: what another run had published and replaced was to be retried for ever (I10)."""
+    sink, store = faulty(place)
+    txn = sink.begin(1)
+    txn.write(rows(1))
+    txn.prepare()
+    place.sink(recover=False).close()
+    at(store, "move", "", lambda: store.plan.append(fail_before(store.calls + 1)))
+    with pytest.raises(FencedError):
+        txn.commit()

@@ -160,7 +160,7 @@ VARIANTS: dict[str, Variant] = {
     ),
     "delete on commit error": variant(
         "transaction.roll_forward",
-        "    except CorruptError:\n",
+        "    except (CorruptError, UnavailableError):\n",
         "    except Exception as error:\n        if type(error) is not CorruptError:\n"
         "            publisher.withdraw(prepared)\n            raise\n",
         refusals("append_two_partitions"),

@@ -98,7 +98,7 @@ PLANTED: dict[str, Planted] = {
                 "transaction.roll_forward",
                 [
                     (
-                        "    except CorruptError:\n",
+                        "    except (CorruptError, UnavailableError):\n",
                         (
                             "    except Exception as error:\n        if type(error) is not CorruptError:\n"
                             "            publisher.withdraw(prepared)\n            raise\n"

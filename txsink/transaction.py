@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 from txsink import admission, schema
 from txsink.entry import Abort, AnyEntry, Claim, Column, Commit, Create, DataFile, Prepare, Publishing
-from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError, counted
+from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError, UnavailableError, counted
 from txsink.log import Log, Slot
 from txsink.publish import Publisher
 from txsink.stage import StagedFile
@@ -193,9 +193,9 @@ def roll_forward(log: Log, run: Run, publisher: Publisher, pending: Pending) -> 
             log.append(_resolving(log, run, pending, Publishing))
             publisher.replace(prepared)
         published = publisher.publish(prepared)
-    except CorruptError:
+    except (CorruptError, UnavailableError):
         log.refresh()
-        standing(log, log.state, run)  # a fenced run finds files moved away: that is no damage
+        standing(log, log.state, run)  # a fenced run finds files moved away: that is no damage, and no call to retry
         raise
     if not published.is_visible:
         log.append(_resolving(log, run, pending, Abort))
