@@ -121,6 +121,12 @@ def test_what_is_left_of_a_log_is_not_taken_into_a_new_one(tmp_path: Path) -> No
     sink.close()
     shutil.rmtree(place.path / "_txsink/log")
     (place.path / "_txsink/head").unlink()
+    with pytest.raises(CorruptError, match="it had been read before"):  # a summary proves what was there
+        place.sink()
+    for proof in ("state", "files"):
+        shutil.rmtree(place.path / "_txsink" / proof, ignore_errors=True)
+    (place.path / "_txsink/removed").mkdir(exist_ok=True)
+    (place.path / "_txsink/removed/x.removed").touch()
     with pytest.raises(CorruptError, match="a table was there: _txsink/") as refused:
         place.sink()
     assert str(refused.value.context["path"]).startswith("_txsink/")
