@@ -269,13 +269,13 @@ def test_a_hint_whose_log_is_gone_altogether_tells_so(place: Place) -> None:
 @pytest.mark.usefixtures("small_blocks")
 def test_a_writer_that_slept_through_an_expiry_expires_by_the_newest_state(place: Place) -> None:
     """I8: by its own it would have segments made of what has been merged and deleted."""
-    grow(opened(place), 12)
+    grow(opened(place), 22)
     asleep = opened(place)
-    known = asleep.state.version
     living = opened(place)
-    grow(living, 30)
-    boundary = recovery.expire(living, living.state.version)
-    assert recovery.expire(asleep, known) == boundary
+    grow(living, 50)
+    boundary = recovery.expire(living, 12)
+    assert entry_file(place.path, asleep.state.version).exists()
+    assert recovery.expire(asleep, 5) == boundary
     assert opened(place).facts() == living.facts()
 
 
