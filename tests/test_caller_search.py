@@ -17,8 +17,6 @@ from txsink.log import Log
 from txsink.outcome import Own
 
 SHARE = 1 if ledger.is_full() else 5  # no divisor of the number of kinds
-#: The moves of a conversion to `parquet` have no bucket: see its own tests.
-LEFT_OUT = {("convert to parquet", "bucket model")}
 
 
 def trials(name: str, world: str, share: int) -> list[tuple[str, int]]:
@@ -41,8 +39,6 @@ def test_who_does_what_the_message_says_has_every_row_once_and_was_told_the_trut
     began, wrong = time.monotonic(), list[str]()
     planned, delivered, calls = Counter[str](), Counter[str](), 0
     for name, program in caller.PROGRAMS.items():
-        if (name, world) in LEFT_OUT:
-            continue
         calls += caller.calls_of(program, world)[0]
         for kind, at in trials(name, world, SHARE):
             found, is_delivered = caller.trial(program, world, kind, at)
