@@ -28,7 +28,7 @@ from txsink.parquet import footer_of
 from txsink.publish import Publisher
 from txsink.recovery import finish_aborts
 from txsink.segment import Fact
-from txsink.state import Pending, State, decode, fold
+from txsink.state import Pending, State, decode, encode, fold
 from txsink.transaction import Run, abort, claim
 
 SET_ASIDE, MAKE_AGAIN, MOVE_ASIDE, REBUILD, ABORT, RESTORE = (
@@ -95,7 +95,10 @@ def set_aside(log: Log, head: State, steps: list[Step]) -> None:
             f"repair {log.root}", "somebody else has appended to its log meanwhile", "Look again: `txsink repair`"
         )
     for step in steps:
-        if step not in first:
+        if step.path == layout.HEAD_PATH:
+            _keep(log, step.path)
+            log.store.replace(f"{log.root}/{step.path}", encode(head), log.stamps.new_id())
+        elif step not in first:
             _give_up(log, step.path)
 
 
