@@ -127,7 +127,7 @@ def check_healed(files: Files, truth: Truth, before: Files, book_before: Book) -
         raise Violation("I9 unresolved", f"still waiting: {sorted(book.waiting)}, aborting: {sorted(book.aborting)}")
     if left := [path for path in files if path.startswith(f"{STAGING}/")]:
         raise Violation("I9 staged left-over", f"{left}")
-    if left := [path for path in files if layout.is_temporary(path)]:
+    if left := [path for path in files if path.startswith(f"{ROOT}/") and layout.is_temporary(path)]:
         raise Violation("I9 temporary left-over", f"{left}")
     return book
 
