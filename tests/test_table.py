@@ -412,12 +412,12 @@ def test_a_version_that_only_a_pending_transaction_keeps_is_read_with_later_colu
 
 
 def test_a_table_whose_version_expired_moves_on_to_the_newest(place: Place) -> None:
-    """F26."""
+    """F26. So many epochs that a merged segment stands beside the entries it was made of, which then may go."""
     grown(place, 20)
     tables = [place.table() for _ in range(4)]
-    grown_ids = live_ids(140)
+    grown_ids = live_ids(300)
     with place.sink() as sink:
-        for epoch in range(20, 140):
+        for epoch in range(20, 300):
             with sink.begin(epoch, mode="overwrite" if epoch % 10 == 5 else "append") as txn:
                 txn.write({"id": [epoch]})
     recovery.expire(place.table().log, place.table().version)
