@@ -175,6 +175,58 @@ def test_a_pandas_index_is_a_column_only_when_it_has_a_name() -> None:
     assert read(frame.set_index(pd.Index([7, 8, 9], name="key"))).to_pydict() == {"id": [1, 2, 3], "key": [7, 8, 9]}
 
 
+OBJECTS = pd.Index([dt.date(2020, 1, 1), dt.datetime(2020, 1, 1, 5)], dtype=object, name="k")  # noqa: DTZ001
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (pd.DataFrame({"v": [1, 2]}, index=OBJECTS), "column 'k' is date32[day] and would not hold datetime"),
+        (pd.DataFrame({"k": pd.Categorical(OBJECTS)}), "column 'k' is date32[day] and would not hold datetime"),
+        ({"k": pd.Categorical(OBJECTS)}, "column 'k' is date32[day] and would not hold datetime"),
+        ({"k": pd.Series(pd.Categorical(OBJECTS))}, "column 'k' is date32[day] and would not hold datetime"),
+        ({"k": pl.Series([object()])}, "would not hold <object object"),
+        (pl.DataFrame({"k": [object()]}), "column 'k' is of polars' type Object"),
+        (pl.LazyFrame({"k": [object()]}), "column 'k' is of polars' type Object"),
+        (pd.DataFrame(index=[1, 2, 3]), "3 rows without a column were given"),
+        (pd.DataFrame({"v": [1, 2]}, index=["a", "b"]), "which is no row number, and has no name"),
+        (pd.DataFrame({"v": [1]}, index=pd.DatetimeIndex(["2020-01-01"])), "which is no row number, and has no name"),
+        (
+            pd.DataFrame({"v": [1]}, index=pd.MultiIndex.from_tuples([(1, 2)])),
+            "which is no row number, and has no name",
+        ),
+        ({"\ud800": [1]}, "surrogates not allowed"),
+    ],
+    ids=[
+        "index",
+        "categories",
+        "categorical",
+        "series",
+        "polars-series",
+        "polars",
+        "lazy",
+        "no-columns",
+        "text",
+        "times",
+        "levels",
+        "surrogate",
+    ],
+)
+def test_what_frames_hold_as_objects_or_in_an_index_is_kept_or_refused(data: object, found: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        read(data)
+    assert found in caught.value.found
+
+
+def test_categories_and_indexes_of_objects_that_fit_are_kept() -> None:
+    days = [dt.date(2020, 1, 1), dt.date(2020, 1, 2)]
+    frame = pd.DataFrame({"c": pd.Categorical(days)}, index=pd.Index(days, dtype=object, name="k"))
+    assert read(frame).to_pydict() == {"c": days, "k": days}
+    assert read({"c": pd.Categorical(["x", None], categories=pd.Index(["y", "x"], dtype=object))}).to_pydict() == {
+        "c": ["x", None]
+    }
+
+
 def test_memory_that_may_change_is_marked() -> None:
     def borrowed(data: object) -> list[bool]:
         return [rows.is_borrowed for rows in tables_of(data, lambda: NOTHING, "write")]

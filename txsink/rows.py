@@ -47,7 +47,7 @@ def tables_of(data: object, known: Callable[[], pa.Schema], what: str) -> Iterat
     elif _is_a(data, "pandas", "DataFrame"):
         yield Rows(_from_pandas(data, what), is_borrowed=True, is_all=True)
     elif _is_a(data, "polars", "DataFrame"):
-        yield Rows(_checked(lambda: pa.table(data), data, what), is_all=True)
+        yield Rows(_checked(lambda: pa.table(_without_objects(data, what)), data, what), is_all=True)
     elif (reader := _reader_of(data, what)) is not None:
         # An empty table first: a stream without batches still has columns.
         yield Rows(reader.schema.empty_table())
@@ -66,7 +66,7 @@ def _reader_of(data: Any, what: str) -> pa.RecordBatchReader | None:
     if _is_a(data, "pyarrow.dataset", "Dataset"):
         data = data.scanner()
     if _is_a(data, "polars", "LazyFrame"):
-        data = data.collect()
+        data = _without_objects(data.collect(), what)
     reader: pa.RecordBatchReader
     if _is_a(data, "pyarrow.dataset", "Scanner"):
         reader = _checked(data.to_reader, data, what)
@@ -114,7 +114,7 @@ def _from_columns(columns: Mapping[Any, Any], known: pa.Schema, what: str) -> pa
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise InvalidRequestError(what, f"the columns differ in length: {lengths}", "Give each column the same length")
-    return pa.table(arrays)
+    return _checked(lambda: pa.table(arrays), columns, what)
 
 
 def _array(values: Any, name: str, known: pa.Schema, what: str) -> pa.ChunkedArray[Any]:
@@ -126,9 +126,13 @@ def _array(values: Any, name: str, known: pa.Schema, what: str) -> pa.ChunkedArr
         if _holds_objects(values):
             values = _objects(values)
         elif isinstance(values, pa.ChunkedArray) or hasattr(values, "__arrow_c_stream__"):
-            return pa.chunked_array(values)
+            column = pa.chunked_array(values)
+            _check_categories(values, column, name)
+            return column
         elif isinstance(values, pa.Array) or hasattr(values, "__arrow_c_array__") or hasattr(values, "__array__"):
-            return pa.chunked_array([pa.array(values)])
+            column = pa.chunked_array([pa.array(values)])
+            _check_categories(values, column, name)
+            return column
         kind = known.field(name).type if name in known.names else pa.null()
         return pa.chunked_array([python_values.exact(list(values), name, None if pa.types.is_null(kind) else kind)])
     except python_values.UnfitError as error:
@@ -140,12 +144,12 @@ def _array(values: Any, name: str, known: pa.Schema, what: str) -> pa.ChunkedArr
 
 
 def _holds_objects(values: Any) -> bool:
-    """Whether numpy or pandas holds Python objects here."""
-    return str(getattr(values, "dtype", "")) == "object" and hasattr(values, "tolist")
+    """Whether numpy, pandas or polars holds Python objects here."""
+    return str(getattr(values, "dtype", "")).lower() == "object" and hasattr(values, "__iter__")
 
 
 def _objects(values: Any) -> list[Any]:
-    found = values.tolist()
+    found = values.tolist() if hasattr(values, "tolist") else values
     if not hasattr(values, "isna"):
         return list(found)
     return [None if is_missing else value for value, is_missing in zip(found, values.isna(), strict=True)]
@@ -156,18 +160,45 @@ def _unfit(error: python_values.UnfitError, what: str) -> InvalidRequestError:
     return InvalidRequestError(what, str(error), advice, column=error.path, value=error.value, type=error.type)
 
 
+def _check_categories(values: Any, column: Any, path: str) -> None:
+    """Refuse what pyarrow made of the categories, where pandas holds them as Python objects."""
+    categories = getattr(getattr(values, "dtype", None), "categories", None)
+    if column.num_chunks and _holds_objects(categories):
+        python_values.check(_objects(categories), column.chunk(0).dictionary, path)
+
+
 def _from_pandas(frame: Any, what: str) -> pa.Table:
     # An index with a name is a column; the default one and what filtering leaves of it are row numbers.
-    named = any(name is not None for name in frame.index.names)
+    index = frame.index
+    named = any(name is not None for name in index.names)
+    if not named and len(frame) and not pa.types.is_integer(_checked(lambda: pa.array(index[:1]).type, frame, what)):
+        found = f"its index is of type {index.dtype}, which is no row number, and has no name"
+        raise InvalidRequestError(
+            what, found, "Name it to store it as a column, or `reset_index(drop=True)` to drop it"
+        )
     table: pa.Table = _checked(lambda: pa.Table.from_pandas(frame, preserve_index=named), frame, what)
+    if table.num_rows != len(frame):
+        raise InvalidRequestError(what, f"{len(frame)} rows without a column were given", "Give the rows a column")
+    given = [frame.iloc[:, at] for at in range(frame.shape[1])]
+    given += [index.get_level_values(at) for at in range(index.nlevels)] if named else []
     try:
-        for name in frame.columns:
-            if _holds_objects(frame[name]):
-                chunks = table.column(str(name)).chunks
-                python_values.check(_objects(frame[name]), pa.concat_arrays(chunks), str(name))
+        for name, values, column in zip(table.column_names, given, table.columns, strict=True):
+            if _holds_objects(values):
+                python_values.check(_objects(values), pa.concat_arrays(column.chunks), name)
+            else:
+                _check_categories(values, column, name)
     except python_values.UnfitError as error:
         raise _unfit(error, what) from error
     return table.replace_schema_metadata(None)
+
+
+def _without_objects(frame: Any, what: str) -> Any:
+    """The polars frame, which would hand over the addresses of Python objects instead of values."""
+    for name, kind in frame.schema.items():
+        if str(kind) == "Object":
+            found = f"column {name!r} is of polars' type Object, which only its process can read"
+            raise InvalidRequestError(what, found, "Give it a type of values", column=name, type="Object")
+    return frame
 
 
 def _checked(make: Callable[[], Any], data: object, what: str) -> Any:
