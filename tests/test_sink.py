@@ -136,6 +136,21 @@ def test_a_writer_that_never_wrote_knows_nothing(place: Place) -> None:
         assert len(sink.run) == 32
 
 
+@pytest.mark.usefixtures("small_blocks")
+def test_the_position_of_a_source_is_what_was_committed_whatever_its_owner_changes_later(place: Place) -> None:
+    offsets = {"p0": 100}
+    with place.sink() as sink:
+        with sink.begin(0, metadata={"next": offsets}) as txn:
+            offsets["p0"] = 200
+            txn.write(rows(1))
+        offsets["p0"] = 300  # the caller's own
+        sink.last_metadata["next"]["p0"] = 400  # and what it was given
+        txsink.open_table(str(place.path)).writers()["w"].metadata["next"]["p0"] = 500
+        sink.log.hint()
+    with place.sink() as sink:  # opens from the hint that the first one left
+        assert sink.last_metadata == {"next": {"p0": 100}}
+
+
 def test_ids_are_never_given_twice_and_time_is_given_in_milliseconds() -> None:
     made = {new_id() for _ in range(1000)}
     assert len(made) == 1000

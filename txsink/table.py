@@ -9,6 +9,7 @@ Does not promise: to see files that no commit names, nor rows in any order but t
 
 from __future__ import annotations
 
+import copy
 import html
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
@@ -173,7 +174,7 @@ class Table:
                 claimed=moment(known.claimed_ms),
                 last_epoch=known.last_epoch,
                 last_version=known.last_version,
-                metadata=dict(known.last_metadata),
+                metadata=copy.deepcopy(known.last_metadata),
             )
             for name, known in sorted(self._state.writers.items())
         }

@@ -9,6 +9,7 @@ Does not promise: anything once FencedError was raised. A newer run has taken ov
 
 from __future__ import annotations
 
+import copy
 import operator
 import warnings
 from collections.abc import Mapping
@@ -77,7 +78,7 @@ class Sink:
     def last_metadata(self) -> dict[str, Any]:
         """The metadata of the newest committed epoch: source offsets, say."""
         known = self.log.state.writers.get(self.identity.writer)
-        return {} if known is None else dict(known.last_metadata)
+        return {} if known is None else copy.deepcopy(known.last_metadata)
 
     @property
     def pending(self) -> list[int]:
@@ -323,10 +324,11 @@ def _metadata(what: str, metadata: object) -> dict[str, Any]:
         raise InvalidRequestError(
             f"{what} with metadata", f"it is of type {type(metadata).__name__}", "Give a dictionary"
         )
-    given = dict(metadata)
+    kept: dict[str, Any] = {}  # of its own: what the caller changes in his after this is no part of the epoch
     try:
-        encoded = msgspec.json.encode(given)
-        same = msgspec.json.decode(encoded) == given
+        encoded = msgspec.json.encode(dict(metadata))
+        kept = msgspec.json.decode(encoded)
+        same = kept == dict(metadata)
     except (TypeError, ValueError, OverflowError, RecursionError):
         encoded, same = b"", False
     if not same or len(encoded) > METADATA_BYTES_MAX:
@@ -334,4 +336,4 @@ def _metadata(what: str, metadata: object) -> dict[str, Any]:
         if same:
             found = f"it is {len(encoded)} bytes, at most {METADATA_BYTES_MAX} are kept"
         raise InvalidRequestError(f"{what} with metadata", found, "Give less, or plainer, metadata")
-    return given
+    return kept
