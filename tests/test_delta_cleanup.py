@@ -58,6 +58,33 @@ def test_a_commit_into_a_slot_that_was_cleaned_up_is_made_again(place: Place) ->
     assert reached > 5
 
 
+@pytest.mark.parametrize("call", ["prepare", "commit", "abort"])
+def test_a_writer_that_opened_at_a_checkpoint_outlives_the_clean_up_of_it(place: Place, call: str) -> None:
+    """What deltalake read when the writer opened is gone when Delta's record of an epoch is asked for."""
+    with opened(place, LocalStore()) as sink, sink.begin(0) as txn:
+        txn.write(rows(0))
+    clean_up(place.path, 100)
+    deltalake.write_deltalake(str(place.path), pa.table({"id": pa.array([200], pa.int64())}), mode="append")
+    sink = opened(place, LocalStore())
+    txn = sink.begin(1)
+    txn.write(rows(1))
+    if call != "prepare":
+        txn.prepare()
+    clean_up(place.path, 300)
+    clean_up(place.path, 400)
+    if call == "abort":
+        sink.abort(1)
+        txn = sink.begin(1)
+        txn.write(rows(1))
+    if call != "commit":
+        txn.prepare()
+    sink.commit(1)
+    with sink.begin(2) as txn:
+        txn.write(rows(2))
+    assert sink.last_epoch == 2
+    assert ids(place.path) == [0, 1, 2, 100, 101, 102, 200, 300, 301, 302, 400, 401, 402]
+
+
 def test_a_dead_commit_of_another_sleeper_is_not_believed(place: Place) -> None:
     """Two writers slept; what one of them put into a slot that is free again is not what the other goes on from."""
     first, second = opened(place, LocalStore()), opened(place, LocalStore(), "v")

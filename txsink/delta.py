@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from threading import Thread
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -71,7 +71,8 @@ class DeltaLog:
         if pointer is None:
             self._follow()
         if pointer is not None or (not self.exists and self._has_commits()):
-            self.state = _state_of(self.table())
+            self.state = _state_of(table := self.table())
+            self.state.txn_of = partial(self._recorded, table)
             # What deltalake read beyond the checkpoint may be no more durable than what we read.
             self._unsettled = [self._at(version) for version in range(pointer or 0, self.state.version + 1)]
             self._newest = self._end(self.state.version)
@@ -98,6 +99,14 @@ class DeltaLog:
             self._unsettled.append(self._at(version))
         if self.state.files is not None and len(self.state.files) > FILES_KEPT:
             self.state.files = None
+
+    def _recorded(self, table: Any, app_id: str) -> int | None:
+        """What the table that `load` found has under an application's id; it is read only now."""
+        what = f"read the Delta table {self.uri}"
+        with suppress(_deltalake(what).exceptions.DeltaError, OSError):
+            return None if (found := table.transaction_version(app_id)) is None else int(found)
+        self.load()
+        raise UnavailableError(what, "its log was cleaned up since it was read, or the store failed", "Retry")
 
     def actions(self, version: int) -> list[Action] | None:
         """What one commit holds; None when it is not there."""
@@ -164,12 +173,12 @@ class DeltaLog:
     def commit(self, make: Make, info: Action, what: str) -> int | None:
         """Commit what `make` says for the newest state; None when it says that nothing is to be committed."""
         for attempt in range(COMMIT_TRIES):
-            base = self.state.version
+            known, base = self.state, self.state.version
             try:
-                actions = make(self.state)
+                actions = make(known)
             except TxsinkError:
                 # A refusal counts only when nothing was committed since the state it was made on.
-                if self.refresh().version == base:
+                if self.state is known and self.refresh().version == base:
                     raise
                 continue
             # ORDER: commits read durable before the next one gets its name (or the caller believes them), else a power
@@ -245,12 +254,9 @@ class DeltaLog:
 
 
 def _cleaned_up(version: int) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"read version {version} of the Delta log",
-        "it was cleaned up",
-        "Read a newer version; delta.logRetentionDuration says for how long versions are kept",
-        delta_version=version,
-    )
+    what = f"read version {version} of the Delta log"
+    advice = "Read a newer version; delta.logRetentionDuration says for how long versions are kept"
+    return InvalidRequestError(what, "it was cleaned up", advice, delta_version=version)
 
 
 # -- what deltalake says ------------------------------------------------------------------------------
@@ -374,9 +380,8 @@ def _deltalake(what: str) -> Any:
         import deltalake.exceptions  # noqa: PLC0415
     except ImportError as error:
         advice = "Install it: pip install 'txsink[delta]', or choose layout='parquet'"
-        raise InvalidRequestError(
-            what, "the package deltalake is missing, which the Delta layout needs", advice
-        ) from error
+        found = "the package deltalake is missing, which the Delta layout needs"
+        raise InvalidRequestError(what, found, advice) from error
     return deltalake
 
 

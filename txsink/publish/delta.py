@@ -21,6 +21,7 @@ and a record is 100 bytes in each checkpoint.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 import msgspec
 
@@ -42,7 +43,7 @@ from txsink.delta_files import require_values, told
 from txsink.delta_overwrite import doomed
 from txsink.delta_state import Action, DeltaState
 from txsink.entry import Column, DataFile, Prepare
-from txsink.errors import ConflictError, CorruptError, InvalidRequestError, TxsinkError
+from txsink.errors import ConflictError, CorruptError, InvalidRequestError, TxsinkError, UnavailableError
 from txsink.layout import StagedName
 from txsink.log import Log
 from txsink.parquet import columns_in, footer_of
@@ -84,7 +85,7 @@ class DeltaPublisher:
 
     def last_epoch(self, writer: str) -> int | None:
         """What Delta's log has under the writer's name, by whatever program."""
-        known = self.delta.state.txn(writer)
+        known = self._recorded(writer)
         if known is not None:
             self.delta.settle()  # who hears of it goes on behind it
         return known
@@ -106,7 +107,7 @@ class DeltaPublisher:
             states.require_overwritable(found, what)
         new_fields(found, columns, what)
         require_values(self.store, self.log.root, found, files, what)
-        known = found.txn(writer)
+        known = self._recorded(writer)
         is_committed = known is not None and known >= epoch
         if is_committed:
             self.delta.settle()
@@ -244,6 +245,11 @@ class DeltaPublisher:
         delta_upkeep.start(self.delta)
 
     # -- pieces ---------------------------------------------------------------------------------------
+
+    def _recorded(self, writer: str) -> int | None:
+        with suppress(UnavailableError):  # a clean-up came first: now it is known from the newest checkpoint
+            return self.delta.state.txn(writer)
+        return self.delta.state.txn(writer)
 
     def _path(self, path: str) -> str:
         return f"{self.log.root}/{path}"
