@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logs import LOOKS, claim_by, grow, opened
-from place import Place, commit
+from place import Place, commit, tree
 from seen import entry_file, small_blocks
 from txsink import gaps, layout, log, recovery
 from txsink.errors import ConflictError, CorruptError, TxsinkError
@@ -19,6 +19,7 @@ from txsink.state import decode
 from txsink.store.local import LocalStore
 from txsink.testing.faults import FaultyStore, delay
 from txsink.testing.objects import Objects, ObjectStore
+from txsink.writer import Sink
 
 __all__ = ["small_blocks"]
 
@@ -32,6 +33,11 @@ def log_names(place: Place) -> list[str]:
 def restore(place: Place, copy: Path) -> None:
     shutil.rmtree(place.path)
     shutil.copytree(copy, place.path)
+
+
+def overwrite(sink: Sink, epoch: int) -> None:
+    with sink.begin(epoch, mode="overwrite") as txn:
+        txn.write({"id": [epoch]})
 
 
 # -- a log that went back under a writer ------------------------------------------------------------------
@@ -55,6 +61,25 @@ def test_a_writer_of_a_table_that_was_restored_plants_nothing_and_says_so(place:
     with pytest.raises(ConflictError, match="restored from a copy and written to since"):
         writing.append(claim_by("w"))
     assert opened(place).state == again.state
+
+
+def test_who_lived_through_a_restore_is_told_also_when_a_hint_leads_past_what_was_read(place: Place) -> None:
+    """I1: the files that were read before are of no use, and another entry in a slot is none that has expired."""
+    writing = place.sink("w")
+    commit(writing, 1)
+    copy = place.path.parent / "copy"
+    shutil.copytree(place.path, copy)
+    overwrite(writing, 2)
+    reader = place.table()
+    assert [file.epoch for file in reader.files()] == [2]
+    restore(place, copy)
+    for epoch in range(20):
+        place.write(epoch, {"id": [epoch]}, writer="other")
+    before = tree(place.path / layout.LOG_DIRECTORY)
+    for act in (reader.refresh, lambda: overwrite(writing, 3)) * 2:
+        with pytest.raises(ConflictError, match="restored from a copy and written to since"):
+            act()
+    assert tree(place.path / layout.LOG_DIRECTORY) == before
 
 
 def test_a_writer_of_a_table_that_was_made_anew_plants_nothing_and_says_so(place: Place) -> None:

@@ -348,10 +348,10 @@ class Log:
         return self.slots.digest(state.version) == state.digest
 
     def _reload(self, state: State) -> None:
-        """Start again from what was written down since `state`, whose newest entry is gone."""
-        known = gaps.newest_known(self.slots)
-        if known is None or known.version <= state.version:
-            raise gaps.went_back(self.root, state, Log(self.store, self.root, self.stamps).load())
+        """Start again from what was written down since `state`, whose newest entry is gone: it must have expired."""
+        known, now = gaps.newest_known(self.slots), Log(self.store, self.root, self.stamps).load()
+        if known is None or known.version <= state.version or now.boundary <= state.version:
+            raise gaps.went_back(self.root, state, now)
         self._start_from(known)
         self.refresh()
 
