@@ -216,6 +216,14 @@ def test_a_stuck_overwrite_that_has_begun_to_remove_is_told_to_be_restored(fille
     assert rows_of(filled.path) == [EPOCHS]
 
 
+def test_history_says_what_a_repair_did(filled: Place) -> None:
+    """It finished no aborts."""
+    stray_at_the_head(filled)
+    run(filled, yes=True)
+    notes = [one.note for one in filled.table().history() if one.kind == "maintenance"]
+    assert notes == ["repair: what nobody can follow or believe was set aside"]
+
+
 def test_two_repairs_at_once_do_not_both_act(filled: Place) -> None:
     """I7: the slower one looks again."""
     stray_above_the_head(filled)

@@ -80,6 +80,8 @@ def _note(entry: AnyEntry) -> str:
             return f"to the layout {entry.layout}{by}"
         case Maintenance() if entry.boundary is not None:
             return f"{entry.action}: versions below {entry.boundary} have expired"
+        case Maintenance() if not entry.cleaned:
+            return f"{entry.action}: what nobody can follow or believe was set aside"
         case Maintenance():
             return f"{entry.action}: the aborts of {', '.join(map(str, entry.cleaned))} are finished"
         case _:
