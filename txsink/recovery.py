@@ -207,10 +207,10 @@ def _expire_below(log: Log, first: int, boundary: int) -> None:
     newest = max(log.summaries(), default=0)
     # ORDER: segments and summary durable before the entries they replace go, else a power cut leaves neither (I1).
     log.store.settle([f"{log.root}/{path}" for path in (*kept, layout.summary_path(newest))])
+    last = segment.doubled(log.state.version + 1)  # what stands in one segment alone stays in its entries as well
     # ORDER: newest state durable as the hint before the first entry goes, else a power cut that keeps deletions out of
     # their order leaves an older hint, and behind it a slot that looks unused (I7).
     log.keep_hint()
-    last = segment.doubled(log.state.version + 1)  # what stands in one segment alone stays in its entries as well
     for directory in (layout.SEGMENT_DIRECTORY, layout.STATE_DIRECTORY, layout.LOG_DIRECTORY):
         at = f"{log.root}/{directory}"
         # ORDER: older names before newer ones, else a stalled writer finds the neighbour of a deleted slot standing
