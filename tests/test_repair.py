@@ -171,7 +171,8 @@ def test_damaged_summaries_and_segments_are_made_again(place: Place, damage: str
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_a_list_of_files_that_is_lost_twice_is_rebuilt_from_their_footers(place: Place) -> None:
+@pytest.mark.parametrize("is_missing", [False, True], ids=["damaged", "missing"])
+def test_a_list_of_files_that_is_lost_twice_is_rebuilt_from_their_footers(place: Place, *, is_missing: bool) -> None:
     """What the entries said of them is gone: their writer, and the moment of their commit."""
     sink = place.sink()
     for epoch in range(12):
@@ -179,7 +180,7 @@ def test_a_list_of_files_that_is_lost_twice_is_rebuilt_from_their_footers(place:
     recovery.expire(sink.log, sink.log.state.version)
     sink.close()
     for path in sorted((place.path / layout.SEGMENT_DIRECTORY).iterdir()):
-        path.write_bytes(b"torn")
+        path.unlink() if is_missing else path.write_bytes(b"torn")
     with pytest.raises(CorruptError, match="txsink repair"):
         place.table().to_arrow()
     found = {action for action, _ in actions(run(place, yes=False))}
@@ -200,6 +201,25 @@ def test_a_log_whose_first_entry_is_lost_is_told_to_be_restored(filled: Place) -
     assert contents(filled) == before
     entry_file(filled.path, 0).write_bytes(first)
     assert run(filled, yes=True)["problems"] == []
+
+
+@pytest.mark.parametrize("lost", [range(7, 8), range(2 * EPOCHS + 1)], ids=["one below the hint", "all"])
+def test_entries_that_only_a_copy_has_are_told_to_be_restored(filled: Place, lost: range) -> None:
+    """Seen: the plan was the error that had advised it."""
+    kept = {version: entry_file(filled.path, version).read_bytes() for version in lost}
+    for version in lost:
+        entry_file(filled.path, version).unlink()
+    with pytest.raises(CorruptError):
+        filled.table().to_arrow()
+    before = contents(filled)
+    data = run(filled, yes=True)
+    assert actions(data) == [(repair.RESTORE, layout.entry_path(lost[-1]))]
+    assert data["problems"]
+    assert contents(filled) == before
+    for version, entry in kept.items():
+        entry_file(filled.path, version).write_bytes(entry)
+    assert run(filled, yes=True)["problems"] == []
+    assert rows_of(filled.path) == [*range(EPOCHS)]
 
 
 def test_a_stuck_overwrite_that_has_begun_to_remove_is_told_to_be_restored(filled: Place) -> None:

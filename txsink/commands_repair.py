@@ -8,9 +8,12 @@ Does not promise: to bring back what only a copy has.
 
 from __future__ import annotations
 
+from txsink import layout
 from txsink import repair as repairs
 from txsink.commands import DRY, OK, UNHEALTHY, Grid, Report, found_by_verify
+from txsink.errors import CorruptError
 from txsink.log import Log
+from txsink.repair import RESTORE, Step
 from txsink.sink import stamps
 from txsink.store import open_store
 from txsink.table import open_table
@@ -25,11 +28,7 @@ def repair(path: str, *, yes: bool) -> Report:
     if steps and yes and head.version >= 0:
         repairs.set_aside(log, head, steps)
     if not steps or (yes and head.version >= 0):
-        table = open_table(path)
-        more = repairs.table_steps(table.log, table.publisher)
-        if yes:
-            repairs.carry_out(table.log, table.publisher, more)
-        steps += more
+        steps += _on_open(path, yes=yes, is_first=not steps)
     problems = found_by_verify(path, deep=False)
     plan = [step._asdict() for step in steps]
     data = {"path": log.root, "is_dry_run": not yes, "plan": plan, "problems": [one._asdict() for one in problems]}
@@ -39,3 +38,18 @@ def repair(path: str, *, yes: bool) -> Report:
     if steps and not yes:
         text.append(f"{DRY} Stop the writers first; what can be put back from a copy is better put back before.")
     return Report(data, text or ["There is nothing to repair."], UNHEALTHY if problems else OK)
+
+
+def _on_open(path: str, *, yes: bool, is_first: bool) -> list[Step]:
+    """What there is to do once the log can be followed; or the entry that only a copy can bring back."""
+    try:
+        table = open_table(path)
+        steps = repairs.table_steps(table.log, table.publisher)
+    except CorruptError as error:
+        lost = error.context.get("version")
+        if not is_first or not isinstance(lost, int):
+            raise
+        return [Step(RESTORE, layout.entry_path(lost), f"{error.found}; nothing else holds what it said")]
+    if yes:
+        repairs.carry_out(table.log, table.publisher, steps)
+    return steps

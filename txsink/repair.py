@@ -129,15 +129,17 @@ def derived_steps(log: Log) -> Iterator[Step]:
         summary = log.summary(version)
         if summary is None or summary.digest != log.slots.digest(version):
             yield Step(SET_ASIDE, layout.summary_path(version), "it is damaged, or stands on another entry")
-    for first, last in _segments(log):
+    there, read = _segments(log), segment.ranges(log.state.version + 1)
+    for first, last in sorted({*there, *read}):
         path = layout.segment_path(first, last)
         if _held(log, path) is not None:
             continue
         if _source(log, first, last) is not None:
-            yield Step(MAKE_AGAIN, path, "it is damaged, and another place holds the same")
-        elif (first, last) in segment.ranges(log.state.version + 1):
+            if (first, last) in there:
+                yield Step(MAKE_AGAIN, path, "it is damaged, and another place holds the same")
+        elif (first, last) in read:
             lost = "which writer wrote a file, and when, is lost"
-            yield Step(REBUILD, path, f"it is damaged, and nothing else holds what it said: {lost}")
+            yield Step(REBUILD, path, f"it is damaged or missing, and nothing else holds what it said: {lost}")
         else:
             yield Step(SET_ASIDE, path, "it is damaged, and not read any more")
 
