@@ -52,6 +52,24 @@ def test_values_of_a_column_that_another_program_dropped_are_refused_and_no_row_
     assert read(place) == [{"id": 0}, {"id": 1}]
 
 
+@pytest.mark.parametrize(("before", "after"), [([], ["x"]), (["x"], []), (["x"], ["y"])], ids=str)
+def test_a_table_that_another_program_partitioned_anew_is_read_as_it_is(
+    place: Place, before: list[str], after: list[str]
+) -> None:
+    commit(place.sink(layout="delta", partition_by=before), 0, rows(0, x=[7], y=["a"]))
+    table = place.table()
+    anew = rows(1, x=[8], y=["b"])
+    deltalake.write_deltalake(
+        str(place.path), anew, mode="overwrite", schema_mode="overwrite", partition_by=after or None
+    )
+    assert read(place) == [{"id": 1, "x": 8, "y": "b"}]
+    for found in (place.table(), table.refresh()):
+        assert found.to_arrow().to_pylist() == [{"id": 1, "x": 8, "y": "b"}]
+        assert found.partition_columns == after
+        assert [file.partition for file in found.files()] == [{name: anew[name][0].as_py() for name in after}]
+        assert found.file_list().num_rows == 1
+
+
 def test_a_dropped_column_comes_back_with_its_values_when_new_columns_may_come(place: Place) -> None:
     commit(place.sink(layout="delta"), 0, rows(0, x=[1.5]))
     drop_x(place)

@@ -146,7 +146,7 @@ class Table:
     @property
     def partition_columns(self) -> list[str]:
         """The columns that are kept in the paths."""
-        return list(self._state.partition_columns)
+        return list(self._partitioned_by(self._seen))
 
     @property
     def publisher(self) -> Publisher:
@@ -208,7 +208,7 @@ class Table:
             "writer": pa.array([fact.writer for fact in facts], pa.string()),
             "version": pa.array([fact.version for fact in facts], pa.int64()),
         }
-        for name in self._state.partition_columns:
+        for name in partitions[0] if partitions else self.partition_columns:
             if name in known.names:
                 values = pa.array([partition[name] for partition in partitions], known.field(name).type)
                 columns[f"partition.{name}" if name in columns else name] = values
@@ -300,7 +300,7 @@ class Table:
         files = self.files()
         rows_there = counted(sum(file.rows for file in files), "row")
         told = f"version {self.version}, {counted(len(files), 'file')}, {rows_there}"
-        by = set(self._state.partition_columns)
+        by = set(self.partition_columns)
         rows = "".join(
             f"<tr><td>{html.escape(field.name)}</td><td>{html.escape(str(field.type))}</td>"
             f"<td>{'partition' if field.name in by else ''}</td></tr>"
@@ -335,7 +335,11 @@ class Table:
             facts = delta_view.facts_in(self.log, self.delta, seen)
         else:
             facts = snapshot.live_at(self.log, at)
-        return facts, snapshot.partitions_of(facts, self._state.partition_columns, known), known
+        return facts, snapshot.partitions_of(facts, self._partitioned_by(seen), known), known
+
+    def _partitioned_by(self, seen: DeltaState | None) -> tuple[str, ...]:
+        """The partition columns: those of the Delta table, which another program may have partitioned anew."""
+        return self._state.partition_columns if seen is None or seen.version < 0 else seen.partition_columns
 
     def _at(self, version: int | None) -> tuple[int, DeltaState | None]:
         """The version that is meant; the Delta table then, if that tells what is there."""
