@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+from place import Place
 from txsink.conform import conform
 from txsink.errors import InvalidRequestError
 from txsink.rows import tables_of
@@ -233,5 +234,28 @@ def test_memory_that_may_change_is_marked() -> None:
 
     assert borrowed(pd.DataFrame({"id": [1]})) == [True]
     assert borrowed({"id": np.array([1])}) == [True]
-    assert borrowed([pd.DataFrame({"id": [1]}), TABLE]) == [True, False]
-    assert borrowed(TABLE) == [False]
+    assert borrowed([pd.DataFrame({"id": [1]}), TABLE]) == [True, True]
+    assert borrowed(TABLE.to_reader()) == [False, False]  # its columns first
+
+
+LENT: dict[str, Callable[[Any], Any]] = {
+    "numpy": lambda memory: {"a": memory},
+    "pandas": lambda memory: pd.DataFrame({"a": memory}, copy=False),
+    "table": lambda memory: pa.table({"a": memory}),
+    "batch": lambda memory: pa.record_batch({"a": memory}),
+    "polars": lambda memory: pl.DataFrame({"a": memory}),
+    "lazy": lambda memory: pl.LazyFrame({"a": memory}),
+    "polars series": lambda memory: {"a": pl.Series(memory)},
+    "tables": lambda memory: [pa.table({"a": memory})],
+}
+
+
+@pytest.mark.parametrize("kind", LENT)
+def test_memory_that_its_owner_uses_again_after_a_write_keeps_the_rows(place: Place, kind: str) -> None:
+    memory = np.zeros(3)
+    with place.sink() as sink, sink.begin(0) as txn:
+        for number in range(4):
+            memory[:] = number
+            txn.write(LENT[kind](memory))
+        memory[:] = 9
+    assert sorted(place.table().to_arrow()["a"].to_pylist()) == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3

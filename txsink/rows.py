@@ -6,7 +6,7 @@ saying what is accepted.
 Relies on: `values` for Python objects; the Arrow C data interface; pandas and polars only where the caller has
 imported them. In a pandas frame NaN and NaT are null, as they are to pandas.
 Does not promise: that the tables outlive the caller's next step. Where their memory may change under us
-(pandas and numpy lend it), `is_borrowed` says so.
+(numpy's, which pandas, polars and pyarrow lend on), `is_borrowed` says so; a stream hands its memory over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from txsink.errors import InvalidRequestError
 _ROWS_PER_TABLE = 10_000
 _ACCEPTED = (
     "Pass an Arrow table, batch or reader, a pyarrow dataset, a pandas or polars frame, any object with "
-    "__arrow_c_stream__ or __arrow_c_array__, a list of dicts, a dict of lists, or an iterable of these"
+    "__arrow_c_stream__ or __arrow_c_array__, an iterable of these, a dict of lists, or an iterable of dicts (rows)"
 )
 
 
@@ -36,18 +36,20 @@ class Rows(NamedTuple):
     is_all: bool = False
 
 
-def tables_of(data: object, known: Callable[[], pa.Schema], what: str) -> Iterator[Rows]:
+def tables_of(data: Any, known: Callable[[], pa.Schema], what: str) -> Iterator[Rows]:
     """The rows of `data`. `known()`: the columns the table has at that moment."""
     if isinstance(data, pa.Table):
-        yield Rows(data, is_all=True)
+        yield Rows(data, is_borrowed=True, is_all=True)
     elif isinstance(data, pa.RecordBatch):
-        yield Rows(pa.Table.from_batches([data]), is_all=True)
+        yield Rows(pa.Table.from_batches([data]), is_borrowed=True, is_all=True)
     elif isinstance(data, Mapping):
         yield Rows(_from_columns(data, known(), what), is_borrowed=True, is_all=True)
     elif _is_a(data, "pandas", "DataFrame"):
         yield Rows(_from_pandas(data, what), is_borrowed=True, is_all=True)
+    elif _is_a(data, "polars", "LazyFrame"):
+        yield from tables_of(data.collect(), known, what)
     elif _is_a(data, "polars", "DataFrame"):
-        yield Rows(_checked(lambda: pa.table(_without_objects(data, what)), data, what), is_all=True)
+        yield Rows(_checked(lambda: pa.table(_without_objects(data, what)), data, what), is_borrowed=True, is_all=True)
     elif (reader := _reader_of(data, what)) is not None:
         # An empty table first: a stream without batches still has columns.
         yield Rows(reader.schema.empty_table())
@@ -65,8 +67,6 @@ def _reader_of(data: Any, what: str) -> pa.RecordBatchReader | None:
         return data
     if _is_a(data, "pyarrow.dataset", "Dataset"):
         data = data.scanner()
-    if _is_a(data, "polars", "LazyFrame"):
-        data = _without_objects(data.collect(), what)
     reader: pa.RecordBatchReader
     if _is_a(data, "pyarrow.dataset", "Scanner"):
         reader = _checked(data.to_reader, data, what)
