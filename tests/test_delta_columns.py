@@ -59,9 +59,7 @@ def test_a_table_that_another_program_partitioned_anew_is_read_as_it_is(
     commit(place.sink(layout="delta", partition_by=before), 0, rows(0, x=[7], y=["a"]))
     table = place.table()
     anew = rows(1, x=[8], y=["b"])
-    deltalake.write_deltalake(
-        str(place.path), anew, mode="overwrite", schema_mode="overwrite", partition_by=after or None
-    )
+    deltalake.write_deltalake(str(place.path), anew, mode="overwrite", schema_mode="overwrite", partition_by=after)
     assert read(place) == [{"id": 1, "x": 8, "y": "b"}]
     for found in (place.table(), table.refresh()):
         assert found.to_arrow().to_pylist() == [{"id": 1, "x": 8, "y": "b"}]
