@@ -27,7 +27,7 @@ def test_the_programs_of_the_guide_to_delta_run(tmp_path: Path, monkeypatch: pyt
         exec(compile(block, "delta.md", "exec"), {"__name__": "guide"})
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/delta.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/delta.md", "docs/spark.md"])
 def test_the_programs_of_two_users_of_one_machine_do_not_meet(page: str) -> None:
     """Seen: README wrote to one fixed path, which the second user may not write to."""
     fixed = [line for block in programs_of(page) for line in block.splitlines() if re.search(r"""["']/""", line)]
