@@ -51,6 +51,7 @@ _LED_OUT = "test_repair.py::test_a_repair_leads_out_of_the_state_and_destroys_no
 _REBUILT = "test_repair.py::test_a_list_of_files_that_is_lost_twice_is_rebuilt_from_their_footers"
 _RESTORED = "test_log_gaps.py::test_a_writer_of_a_table_that_was_restored_plants_nothing_and_says_so"
 _MADE_ANEW = "test_log_gaps.py::test_a_writer_of_a_table_that_was_made_anew_plants_nothing_and_says_so"
+_RENAMED = "test_log_gaps.py::test_a_writer_of_a_table_that_was_renamed_is_not_sent_to_a_new_one"
 _PUT_BACK = "test_bad_input.py::test_a_damaged_entry_is_named_and_once_restored_the_table_goes_on"
 _RECOVERED = "test_log.py::test_an_unknown_outcome_of_a_prepare_deletes_nothing_and_recovery_commits"
 FOLLOWED: dict[tuple[str, str], str] = {
@@ -59,6 +60,7 @@ FOLLOWED: dict[tuple[str, str], str] = {
     ("gaps", "Open it again: it goes on"): _RESTORED,
     ("gaps", "Open it again if"): _RESTORED,
     ("gaps", "Open it again: what"): _MADE_ANEW,
+    ("gaps", "Name the path where"): _RENAMED,
     ("gaps", "Restore {} from a copy"): _REBUILT,
     ("segment", "Restore"): _REBUILT,
     ("state", "Restore the log from a copy, or"): _LED_OUT,

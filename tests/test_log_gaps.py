@@ -96,6 +96,23 @@ def test_a_writer_of_a_table_that_was_made_anew_plants_nothing_and_says_so(place
         assert len(log_names(place)) == count + 1
 
 
+def test_a_writer_of_a_table_that_was_renamed_is_not_sent_to_a_new_one(place: Place) -> None:
+    """Seen: "made anew (its birth is none). Open it again", which made a new table without the rows."""
+    sink = place.sink("w")
+    commit(sink, 1)
+    reader = place.table()
+    moved = place.path.rename(place.path.parent / "moved")
+    for act in (reader.refresh, lambda: commit(sink, 2)):
+        with pytest.raises(ConflictError, match="deleted or renamed") as caught:
+            act()
+        assert "Name the path where it is now" in caught.value.advice
+    assert not place.path.exists()
+    place.path = moved
+    with place.sink("w") as again:
+        commit(again, 2)
+    assert [file.epoch for file in place.table().files()] == [1, 2]
+
+
 def test_a_reader_of_a_table_that_went_back_says_so(place: Place) -> None:
     writing = opened(place)
     copy = place.path.parent / "copy"

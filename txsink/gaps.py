@@ -94,10 +94,17 @@ def untold(root: str, version: int, teller: str) -> CorruptError:
 def went_back(root: str, before: State, now: State) -> TxsinkError:
     """Whoever had read `before` finds a log that does not lead there: `now` is its newest state."""
     what = f"go on after log entry {before.version} of {root}"
+    if now.version < 0:
+        return ConflictError(
+            what,
+            "there is no log any more: the table was deleted or renamed",
+            "Name the path where it is now: opened here it would be a new table, without its rows",
+            version=before.version,
+        )
     if now.birth != before.birth:
         return ConflictError(
             what,
-            f"the table was deleted and made anew since (its birth was {before.birth}, it is {now.birth or 'none'})",
+            f"the table was deleted and made anew since (its birth was {before.birth}, it is {now.birth})",
             "Open it again: what is written now goes into the new table",
             version=before.version,
         )
