@@ -140,6 +140,36 @@ def test_two_processes_at_once_leave_a_table_that_everybody_reads(place: Place) 
     assert call > 8
 
 
+def test_a_checkpoint_is_never_made_of_a_part_of_the_log(place: Place) -> None:
+    """Another process clears the scratch, at every call: deltalake reads a log without its beginning, too."""
+
+    def clear() -> None:
+        scratch = place.path.parent / f".{place.path.name}.txsink"
+        for one in scratch.rglob("*.json"):
+            one.unlink()
+            cleared.append(one.name)
+
+    parent = place.path.parent
+    cleared: list[str] = []
+    for call in range(1, 100):
+        place.path = parent / f"t{call}"
+        with opened(place) as sink:
+            commit(sink, 0, 1)
+        with place.sink(merge_schema=True) as sink, sink.begin(2) as txn:  # its commit has protocol and metadata
+            txn.write({**rows(2), "at": pa.array([0], pa.timestamp("us"))})
+        store = FaultyStore(LocalStore())
+        delta = delta_of(place, store)
+        delta.load()
+        store.plan.append(delay(store.calls + call, clear))
+        with suppress(TxsinkError, DeltaError):
+            delta_upkeep.checkpoint(delta)
+        assert ids(place) == [0, 1, 2]
+        if not store.delivered:
+            break
+    assert call > 10
+    assert len(cleared) > 5
+
+
 def test_a_power_cut_never_leaves_a_pointer_to_a_torn_checkpoint() -> None:
     """I3: deltalake's own files are in no way durable; what is moved in is."""
     checkpoint, pointer, commit_ = b"PAR1" * 500, b'{"version":1,"size":3}', b"{}"

@@ -19,7 +19,7 @@ import msgspec
 
 from txsink import layout
 from txsink.delta import DeltaLog, is_local
-from txsink.errors import InvalidRequestError, TxsinkError
+from txsink.errors import InvalidRequestError, TxsinkError, UnavailableError
 
 _log = logging.getLogger(__name__)
 
@@ -150,6 +150,11 @@ def _move_in(delta: DeltaLog, scratch: str, names: list[str], version: int) -> N
     """Put what is new in the scratch directory into the table: the checkpoint, then what points to it."""
     store, log = delta.store, f"{delta.root}/{layout.DELTA_DIRECTORY}"
     found = store.list(f"{scratch}/{layout.DELTA_DIRECTORY}")
+    if not {*names} <= {*found}:
+        # What is there now was there all along. Of a log whose beginning is gone deltalake makes a checkpoint as well,
+        # where a later commit says protocol and metadata: it lacks the files that came before.
+        what = f"make a checkpoint of {delta.root}"
+        raise UnavailableError(what, "another process cleared the copy of the log that it was made from", "Retry")
     checkpoints = [name for name in found if name.startswith(f"{version:020d}.checkpoint.")]
     for name in (name for name in checkpoints if name not in names):
         with suppress(TxsinkError):  # another process made the same one meanwhile
