@@ -81,7 +81,7 @@ MODULES: dict[str, Module] = {
     "publish.rename": Module("txsink.publish.rename", "publish overwrite abort_unfinished sweep recovery", is_cut=True),
     "recovery": Module(
         "txsink.recovery",
-        f"recovery sweep expiry runs abort_unfinished each_call overwrite {PUBLISHES}",
+        f"recovery sweep expiry runs abort_unfinished each_call overwrite {PUBLISHES} survivors folding",
         is_gated=True,
         is_cut=True,
     ),

@@ -176,14 +176,14 @@ class Commit(WriterEntry, frozen=True, kw_only=True, tag="commit", omit_defaults
 
 
 class Abort(WriterEntry, frozen=True, kw_only=True, tag="abort", forbid_unknown_fields=True):
-    """The epoch is dropped. Its files are deleted after this entry, and `Cleaned` says when that is done."""
+    """The epoch is dropped. Its files are deleted after this entry, and a `cleaned` entry says when that is done."""
 
     epoch: Count
     prepared: Count
 
 
 class Maintenance(Entry, frozen=True, kw_only=True, tag="maintenance", forbid_unknown_fields=True):
-    """House work: `cleaned` aborts (their prepare versions), or the `boundary` expiry raised."""
+    """House work: `cleaned` aborts (their prepare versions), the `boundary` expiry raised, or neither: a repair."""
 
     action: str
     cleaned: tuple[Count, ...]
