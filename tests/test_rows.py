@@ -228,6 +228,32 @@ def test_categories_and_indexes_of_objects_that_fit_are_kept() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("nest", "value"),
+    [
+        (lambda kind: pa.struct([("x", kind)]), lambda one: {"x": one}),
+        (pa.list_, lambda one: [one]),
+        (lambda kind: pa.map_(pa.string(), kind), lambda one: [("x", one)]),
+    ],
+    ids=["struct", "list", "map"],
+)
+def test_what_is_nested_as_deep_as_is_taken_is_read_and_deeper_is_refused(
+    place: Place, nest: Callable[[Any], Any], value: Callable[[Any], Any]
+) -> None:
+    kind, one = pa.int64(), 1
+    for depth in range(1, 201):
+        kind, one = nest(kind), value(one)
+        data = pa.table({"a": pa.array([one], kind)})
+        if depth == 48:
+            with place.sink() as sink, sink.begin(0) as txn:
+                txn.write(data)
+            assert place.table().to_arrow()["a"].to_pylist() == [one]
+        if depth in {49, 200}:
+            refused = pytest.raises(InvalidRequestError, match="column 'a' is nested more than 48 deep")
+            with refused, place.sink() as sink, sink.begin(1) as txn:
+                txn.write(data)
+
+
 def test_memory_that_may_change_is_marked() -> None:
     def borrowed(data: object) -> list[bool]:
         return [rows.is_borrowed for rows in tables_of(data, lambda: NOTHING, "write")]

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from txsink import layout, schema
+from txsink.conform import require_shallow
 from txsink.entry import Column, DataFile
 from txsink.errors import CorruptError, InvalidRequestError
 from txsink.parquet import footer_of, stats_of
@@ -101,6 +102,7 @@ def _require_columns(
     file: pa.Schema, columns: tuple[Column, ...], partition: Mapping[str, str | None], what: str
 ) -> None:
     """Refuse a file that holds a column that nobody was told of, or one that is of another type than was told."""
+    require_shallow(file, what)
     told = {field.name: field.type for field in schema.schema_of(columns) if field.name not in partition}
     for field, stored in zip(file, schema.storable(file, what), strict=True):
         kind = told.get(field.name)

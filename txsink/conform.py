@@ -18,6 +18,7 @@ from txsink.schema import STORED_AS, is_list_view, parts_of
 
 Data = TypeVar("Data", pa.Table, pa.RecordBatch)
 _SHOWN_CHARS = 80
+_DEPTH_MAX = 48  # a list or map takes two levels of a Parquet schema, of which pyarrow reads 100
 
 
 def conform(data: Data, target: pa.Schema, what: str = "write rows") -> Data:
@@ -30,6 +31,17 @@ def conform(data: Data, target: pa.Schema, what: str = "write rows") -> Data:
         for field in target
     ]
     return type(data).from_arrays(arrays, schema=target)
+
+
+def require_shallow(given: pa.Schema, what: str) -> None:
+    """Refuse a column that is nested so deep that its files could be written, and not be read."""
+    for field in given:
+        parts, depth = parts_of(field.type), 0
+        while parts and depth <= _DEPTH_MAX:
+            parts, depth = [inner for part in parts for inner in parts_of(part)], depth + 1
+        if depth > _DEPTH_MAX:
+            found = f"column {field.name!r} is nested more than {_DEPTH_MAX} deep, which readers refuse"
+            raise InvalidRequestError(what, found, "Flatten it, or write it as a string", column=field.name)
 
 
 def require_typed(data: pa.Table, target: pa.Schema, partition_columns: Sequence[str], what: str) -> None:

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from txsink import layout, schema
 from txsink.buffer import Buffer, copied, grouped, pieces
-from txsink.conform import conform, require_sound, require_typed
+from txsink.conform import conform, require_shallow, require_sound, require_typed
 from txsink.entry import Column, DataFile, Upload
 from txsink.errors import CorruptError, InvalidRequestError
 from txsink.parquet import Identity, ParquetOutput, StageOptions, identity, verify
@@ -235,6 +235,7 @@ class EpochStager:
             conformed = conform(table, self._target, self._what)
             self._check_values(conformed)
             return conformed
+        require_shallow(table.schema, self._what)
         try:
             columns = _merged(table.schema, self._columns, self._partition_columns, self._merge_schema, self._types)
         except InvalidRequestError as error:
