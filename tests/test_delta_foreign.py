@@ -148,6 +148,23 @@ def test_an_overwrite_follows_what_others_did_or_is_a_conflict_that_can_be_abort
     assert any(conflicts) is (foreign is deletes_a_row and by is None)
 
 
+def test_an_overwrite_replaces_what_another_program_deleted_and_brought_back_since(place: Place) -> None:
+    """RESTORE adds files that the table held when the overwrite was prepared: no append."""
+    sink = opened(place)
+    commit(sink, 0, 0, 1)
+    appends(place.path)
+    txn = sink.begin(1, mode="overwrite")
+    txn.write(data(7))
+    txn.prepare()
+    before = table_of(place.path).version()
+    table_of(place.path).delete("id = 100")
+    table_of(place.path).restore(before)
+    deltalake.write_deltalake(str(place.path), data(101), mode="append")
+    assert ids(place.path) == [0, 1, 100, 101]
+    sink.commit(1)
+    assert ids(place.path) == [7, 101]
+
+
 @pytest.mark.parametrize("foreign", [appends, compacts], ids=lambda one: one.__name__)
 def test_a_rewind_takes_back_its_own_files_or_is_a_conflict_that_can_be_aborted(place: Place, foreign: Foreign) -> None:
     def rewind(sink: Sink) -> None:

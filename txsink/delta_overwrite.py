@@ -58,9 +58,11 @@ def _since(delta: DeltaLog, base: int, found: DeltaState, own: set[str], what: s
             "Drop the epoch (`txsink abort`) and write it again, and commit epochs sooner than"
             " delta.logRetentionDuration",
         ) from error
-    gone = set(delta.files_of(past))
+    gone = held = set(delta.files_of(past))
     for version, actions in since:
-        gone = followed(gone, own, actions, version, what)
+        # RESTORE by another program brings files back.
+        back = {action["add"]["path"] for action in actions if "add" in action} & held - gone
+        gone = followed(gone, own, actions, version, what) | back
     return gone
 
 
