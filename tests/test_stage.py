@@ -262,13 +262,13 @@ def test_files_end_near_their_target_size(stage: Stage) -> None:
     assert np.array_equal(np.concatenate([pq.read_table(stage.path(one))["x"].to_numpy() for one in staged]), numbers)
 
 
-def test_one_large_table_is_written_as_it_is(stage: Stage) -> None:
-    """No copy: what is buffered shares the memory of what came in."""
+def test_of_one_large_table_only_what_waits_for_a_row_group_is_copied(stage: Stage) -> None:
+    """What waits must be a copy: numpy may have lent the table its memory."""
     table = pa.table({"id": np.arange(1_500_000)})
     stager = stage.stager()
     before = pa.total_allocated_bytes()
     stager.write(table)
-    assert pa.total_allocated_bytes() - before < table.nbytes / 4
+    assert pa.total_allocated_bytes() - before < 8 * (1_500_000 - (1 << 20)) + table.nbytes / 4
     assert groups(stage.path(stager.finish()[0])) == [1 << 20, 1_500_000 - (1 << 20)]
 
 
