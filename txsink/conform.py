@@ -41,7 +41,7 @@ def require_shallow(given: pa.Schema, what: str) -> None:
             parts, depth = [inner for part in parts for inner in parts_of(part)], depth + 1
         if depth > _DEPTH_MAX:
             found = f"column {field.name!r} is nested more than {_DEPTH_MAX} deep, which readers refuse"
-            raise InvalidRequestError(what, found, "Flatten it, or write it as a string", column=field.name)
+            raise InvalidRequestError(what, found, "Cast it to a string, or flatten it", column=field.name)
 
 
 def require_typed(data: pa.Table, target: pa.Schema, partition_columns: Sequence[str], what: str) -> None:
