@@ -261,7 +261,7 @@ def survivals(act: Callable[[World, Program], None], table_layout: str = "parque
             first.commit(0)
         world.wrap = ours
         for at, moment in enumerate(moments(world, lambda world: act(world, survivor))):  # noqa: B023 -- called at once
-            for image in images(moment, f"survivor-{call}-{at}", 3):
+            for image in images(moment, f"survivor-{call}-{at}", 6):
                 mark = (image.fingerprint(), frozenset(moment.truth.told))
                 if mark not in seen:
                     yield Moment(image, moment.truth)

@@ -96,11 +96,11 @@ VARIANTS: dict[str, Variant] = {
         [
             (
                 "store.local.LocalStore.link",
-                [("        self.settle([target for _, target in moves])\n", "")],
+                [("    self.settle([target for _, target in moves])\n", "")],
             ),
             (
                 "store.local.LocalStore.move",
-                [("    return undone", "    self.settle([target for _, target in moves])\n        return undone")],
+                [("    return undone", "    self.settle([target for _, target in moves])\n    return undone")],
             ),
         ],
         APPENDS,
@@ -201,10 +201,11 @@ VARIANTS: dict[str, Variant] = {
             (
                 "publish.rename.RenamePublisher.withdraw",
                 [
-                    ("    for path in staged:\n        self.store.delete(path)\n", ""),
+                    ("        self.store.delete(path)\n", "        pass\n"),
                     (
-                        "    self._prune",
-                        "    for path in staged:\n        self.store.delete(path)\n    self._prune",
+                        "        self._prune",
+                        "        for file in prepare.files:\n            self.store.delete(self._staged(prepare, file))\n"
+                        "        self._prune",
                     ),
                 ],
             )
@@ -370,8 +371,8 @@ VARIANTS: dict[str, Variant] = {
     ),
     "aborts that share one record": variant(  # an abort of a later epoch takes earlier ones along
         "publish.delta.DeltaPublisher._poison",
-        "_app_id(prepare) if is_next else _abort_id(prepare)",
-        "_app_id(prepare)",
+        "states.app_id(prepare.writer) if is_next else states.abort_id(prepare.writer, prepare.version)",
+        "states.app_id(prepare.writer)",
         crashes("delta_abort_an_overwrite"),
         "I1|I14",
     ),
