@@ -131,7 +131,7 @@ def test_a_stager_made_by_hand_of_plain_options_hides_them(uri: str) -> None:
 
 def test_a_two_phase_sink_and_its_state_say_nothing(uri: str) -> None:
     for guarantee in ("exactly-once", "at-most-once"):
-        sink = txsink.ParquetFileSink(f"{uri}/{guarantee}", "w", guarantee=guarantee, storage_options=dict(OPTIONS))
+        sink = txsink.ParquetFileSink(f"{uri}-{guarantee}", "w", guarantee=guarantee, storage_options=dict(OPTIONS))
         sink.write(ROWS)
         state = sink.snapshot_state(1)
         sink.notify_checkpoint_complete(1)
