@@ -7,6 +7,7 @@ Does not promise: to judge anything. That is `crash_check`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import NamedTuple
@@ -275,11 +276,16 @@ def open_a_copy_while_an_epoch_is_pending(world: World) -> None:
     writer.prepare(1)
     writer.stage(2)
     world.copy(COPY)
-    # It fails where an upload is pending under the original's name alone.
-    with suppress(CorruptError), open_sink(world.store(), stamps_of(0x7000), COPY, "w", {}) as sink:
-        sink.sweep()
-        with sink.begin(5) as txn:
-            txn.write(rows_table((500,)))
+    lives = itertools.count(0x7000)
+
+    def use_the_copy() -> None:
+        # It fails where an upload is pending under the original's name alone.
+        with suppress(CorruptError), open_sink(world.store(), stamps_of(next(lives)), COPY, "w", {}) as sink:
+            sink.sweep()
+            with sink.begin(5) as txn:
+                txn.write(rows_table((500,)))
+
+    writer.persist(use_the_copy)
     writer.finish(1)
 
 

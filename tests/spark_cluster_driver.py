@@ -187,7 +187,7 @@ def rows_on_a_disk_that_the_driver_does_not_see_are_missed(spark: SparkSession, 
     table = directory / "other-disk"
     fast(spark.range(3), str(table), 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pyspark_txsink.fast, "_uri", lambda uri, path: f"file://{directory}/another-disk{path}")
+        patch.setattr(pyspark_txsink.fast, "uri_of", lambda uri, path: f"file://{directory}/another-disk{path}")
         with pytest.raises(txsink.InvalidRequestError, match="100 rows, and 0 of them are found here"):
             fast(spark.range(0, 100, 1, 2), str(table), 1)
     assert seen(spark, table) == [0, 1, 2]

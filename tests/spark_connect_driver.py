@@ -53,7 +53,7 @@ def the_fast_path_writes_a_job_once_and_reads_it(spark: SparkSession, directory:
 @promise
 def rows_on_the_disk_of_a_server_elsewhere_are_missed(spark: SparkSession, directory: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pyspark_txsink.fast, "_uri", lambda uri, path: f"file://{directory}/another-disk{path}")
+        patch.setattr(pyspark_txsink.fast, "uri_of", lambda uri, path: f"file://{directory}/another-disk{path}")
         with pytest.raises(txsink.InvalidRequestError, match="100 rows, and 0 of them are found here"):
             pyspark_txsink.write(spark.range(100), str(directory / "missed"), writer="w", epoch=0)
 

@@ -204,8 +204,11 @@ VARIANTS: dict[str, Variant] = {
                     ("        self.store.delete(path)\n", "        pass\n"),
                     (
                         "        self._prune",
-                        "        for file in prepare.files:\n            self.store.delete(self._staged(prepare, file))\n"
-                        "        self._prune",
+                        (
+                            "        for file in prepare.files:\n"
+                            "            self.store.delete(self._staged(prepare, file))\n"
+                            "        self._prune"
+                        ),
                     ),
                 ],
             )
@@ -313,19 +316,30 @@ VARIANTS: dict[str, Variant] = {
         crashes("expire_what_is_old"),
         "I8|I13",
     ),
-    "segments and summary durable before the entries": variant(
-        "recovery._expire_below",
-        '    log.store.settle([f"{log.root}/{path}" for path',
-        '    print([f"{log.root}/{path}" for path',
+    # What is irreplaceable stands twice, and to write the second copy syncs the first: here there is none.
+    "segments and summary durable before the entries": Variant(
+        [
+            (
+                "recovery._expire_below",
+                [
+                    ('    log.store.settle([f"{log.root}/{path}" for path', '    str([f"{log.root}/{path}" for path'),
+                    ("for one in (*segment.children(*pair), pair)]", "for one in (pair,)]"),
+                    ("log.ensure_segments(twice=True)", "log.ensure_segments()"),
+                ],
+            )
+        ],
         survival(crash_races.survivor_expires),
         "I13",
     ),
-    "newest state durable as the hint before the first entry": variant(
-        "recovery._expire_below",
-        "    log.keep_hint()\n",
-        "",
+    # More entries go in a real table than the look beyond the end reaches over; here it reaches less far instead.
+    "newest state durable as the hint before the first entry": Variant(
+        [
+            ("recovery._expire_below", [("    log.keep_hint()\n", "")]),
+            ("slots.Slots.beyond", [("count: int = LOOK_AHEAD", "count: int = 1")]),
+        ],
         crashes("expire_while_something_is_pending"),
         "I13",
+        order_in="recovery._expire_below",
     ),
     "older names before newer ones": variant(
         "recovery._expire_below",
