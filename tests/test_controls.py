@@ -335,7 +335,7 @@ VARIANTS: dict[str, Variant] = {
     "newest state durable as the hint before the first entry": Variant(
         [
             ("recovery._expire_below", [("    log.keep_hint()\n", "")]),
-            ("slots.Slots.beyond", [("count: int = LOOK_AHEAD", "count: int = 1")]),
+            ("slots.Slots.beyond", [("version + count)", "version + 1)")]),
         ],
         crashes("expire_while_something_is_pending"),
         "I13",

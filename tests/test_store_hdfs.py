@@ -291,18 +291,18 @@ def test_mounts_of_a_viewfs_are_different_places_and_a_table_within_one_is_fine(
     hdfs_cluster: Cluster, store: Store, root: str
 ) -> None:
     mount = root.partition("/a")[0]
-    stage(store, f"{mount}/here", b"")
+    stage(store, f"{mount}/.here", b"")
     options: dict[str, object] = {
         "fs.viewfs.mounttable.c.linkFallback": f"{hdfs_cluster.uri}/",
         f"fs.viewfs.mounttable.c.link.{mount}": f"{hdfs_cluster.uri}{mount}",
     }
-    txsink.write(f"viewfs://c{root}", rows(1), writer="w", epoch=1, storage_options=options)
-    assert ids_of(f"{hdfs_cluster.uri}{root}") == [1]
     with pytest.raises(InvalidRequestError, match=r"its staging root .* lies on another file system"):
         txsink.write(f"viewfs://c{mount}", rows(1), writer="w", epoch=1, storage_options=options)
+    txsink.write(f"viewfs://c{root}", rows(1), writer="w", epoch=1, storage_options=options)
+    assert ids_of(f"{hdfs_cluster.uri}{root}") == [1]
     view = open_store("viewfs://c", options)
     with pytest.raises(InvalidRequestError, match="Cannot rename across"):
-        view.move([(f"{mount}/here", "/there")])
+        view.move([(f"{mount}/.here", "/there")])
     assert ".same-place.tmp" not in str(directories(store, "/"))
 
 
@@ -358,7 +358,7 @@ def test_a_user_in_the_authority_is_refused_and_not_repeated() -> None:
         ({"deadline_seconds": float("nan")}, "deadline_seconds is nan"),
         ({"deadline_seconds": True}, "deadline_seconds is True"),
         ({"deadline_seconds": "60"}, "deadline_seconds is '60'"),
-        ({"dfs.secret": ["hunter2"]}, "the storage option dfs.secret is a list"),
+        ({"dfs.secret": ["hunter2"]}, "the storage option dfs.secret is of type list"),
     ],
 )
 def test_an_option_that_nobody_knows_is_refused(options: dict[str, object], told: str) -> None:
