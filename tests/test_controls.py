@@ -331,16 +331,6 @@ VARIANTS: dict[str, Variant] = {
         survival(crash_races.survivor_expires),
         "I13",
     ),
-    # More entries go in a real table than the look beyond the end reaches over; here it reaches less far instead.
-    "newest state durable as the hint before the first entry": Variant(
-        [
-            ("recovery._expire_below", [("    log.keep_hint()\n", "")]),
-            ("slots.Slots.beyond", [("version + count)", "version + 1)")]),
-        ],
-        crashes("expire_while_something_is_pending"),
-        "I13",
-        order_in="recovery._expire_below",
-    ),
     "older names before newer ones": variant(
         "recovery._expire_below",
         "    for name in sorted(log.store.list(at)):",
