@@ -370,6 +370,27 @@ def test_a_path_that_leaves_the_table_is_corrupt(where: str, path: str) -> None:
         decode(altered(PREPARE, lambda fields: fields.update({where: [file]})), 2)
 
 
+@pytest.mark.parametrize(
+    "staging",
+    [
+        "/etc/0123456789abcdef",
+        "..",
+        "../.t.txsink",
+        "../.t.txsink/",
+        "0123456789abcdef/w",
+        "a//0123456789abcdef",
+        "x\x00y",
+    ],
+)
+def test_a_staging_directory_that_no_table_stages_in_is_corrupt(staging: str) -> None:
+    """A commit moves files out of it: no entry may send it elsewhere."""
+    good = decode(altered(PREPARE, lambda fields: fields.update(staging="../.t.txsink/0123456789abcdef")), 2)
+    assert isinstance(good, Prepare)
+    assert good.staging == "../.t.txsink/0123456789abcdef"
+    with pytest.raises(CorruptError, match="is no directory that a table stages in"):
+        decode(altered(PREPARE, lambda fields: fields.update(staging=staging)), 2)
+
+
 def test_an_entry_of_a_later_format_says_both_versions() -> None:
     """F24: whatever else that format holds."""
     for data in (

@@ -288,6 +288,15 @@ def test_a_name_must_fit_one_directory_name(name: str, problem: str | None) -> N
     assert layout.name_problem(name) == problem
 
 
+@pytest.mark.parametrize(
+    ("name", "is_refused"),
+    [("txsink:w", True), ("txsink-abort-w", True), ("txsink", False), ("my-txsink:w", False), ("txsink-w", False)],
+)
+def test_a_name_that_would_pass_for_an_outcome_in_deltas_log_is_refused(name: str, is_refused: bool) -> None:
+    problem = layout.name_problem(name)
+    assert (problem is not None and "keeps the outcomes of writers" in problem) is is_refused
+
+
 def test_the_worked_example_of_the_docstring_is_true() -> None:
     path = data_path([("day", "2026-01-31")], layout.data_name(7, 0, "51ad"))
     staged = f"{layout.default_staging_root('/data/events')}/<key>/{layout.run_directory('nightly', '9f2c')}/{path}"

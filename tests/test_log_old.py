@@ -167,6 +167,28 @@ def test_in_a_bucket_an_expired_slot_stays_taken(place: Place) -> None:
         path = f"{place.path}/{layout.entry_path(version)}"
         assert store.put_if_absent(path, b"a stalled writer's", "ff") is False
         assert store.read(path, entries.ENTRY_BYTES_MAX) == entries.EXPIRED
+        with pytest.raises(InvalidRequestError, match=f"read log entry {version}: it has expired") as caught:
+            living.slots.read(version)
+        assert caught.value.context == {"expired": version}
+    assert opened(place, store).state == living.state
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_in_a_bucket_a_second_expiry_leaves_alone_what_the_first_overwrote(place: Place) -> None:
+    """So that a table that is expired often pays for what is new, and not for its whole past."""
+    store = FaultyStore(ObjectStore(Objects()))
+    living = opened(place, store)
+    grow(living, 20)
+    done = segment.doubled(expire(living, living.state.version))
+    grow(living, 40)
+    before = len(store.trace)
+    boundary = expire(living, living.state.version)
+    paths = [f"{place.path}/{layout.entry_path(version)}" for version in range(boundary)]
+    written = {path for verb, path in store.trace[before:] if verb == "replace"}
+    gone = min(boundary, segment.doubled(living.state.version + 1))
+    assert 0 < done < gone
+    assert written.isdisjoint(paths[:done])
+    assert all(store.read(path, entries.ENTRY_BYTES_MAX) == entries.EXPIRED for path in paths[:gone])
     assert opened(place, store).state == living.state
 
 
