@@ -86,7 +86,8 @@ class MultipartPublisher(LogDecides):
         found = self.store.uploads(self.table_root)
         names = (layout.parse_upload(path, upload, one) for path, upload in found for one in writers)
         own = [name for name in names if name is not None]
-        above = {directory for name in own for directory in layout.directories_above(name.path)}
+        # No set, which has no order: the same run asks for the same directories in the same order.
+        above = dict.fromkeys(directory for name in own for directory in layout.directories_above(name.path))
         others = {directory for directory in above if self._holds_log(directory)}
         return [name for name in own if others.isdisjoint(layout.directories_above(name.path))]
 
