@@ -127,8 +127,7 @@ def went_back(root: str, before: State, now: State) -> TxsinkError:
 
 def newest_known(slots: Slots) -> State | None:
     """The newest of hint and summaries that agrees with the log; none may tell of an entry that is missing."""
-    data = slots.store.read(f"{slots.root}/{layout.HEAD_PATH}", entries.ENTRY_BYTES_MAX)
-    hint = decode(data) if data else None
+    hint = _state_at(slots, layout.HEAD_PATH)
     found = None if hint is None else slots.digest(hint.version)
     if hint is not None and found == hint.digest:
         return hint
@@ -149,15 +148,13 @@ def newest_known(slots: Slots) -> State | None:
 
 def newest_fitting(slots: Slots) -> State | None:
     """The newest of hint and summaries that agrees with the log, whatever else they tell of."""
-    data = slots.store.read(f"{slots.root}/{layout.HEAD_PATH}", entries.ENTRY_BYTES_MAX)
-    hint = decode(data) if data else None
+    hint = _state_at(slots, layout.HEAD_PATH)
     return hint if hint is not None and slots.digest(hint.version) == hint.digest else _newest_summary(slots)
 
 
 def tellers(slots: Slots, birth: str) -> dict[str, int]:
     """What tells how far the log of this birth leads, by path: hint, summaries, segments and their last version."""
-    data = slots.store.read(f"{slots.root}/{layout.HEAD_PATH}", entries.ENTRY_BYTES_MAX)
-    hint = decode(data) if data else None
+    hint = _state_at(slots, layout.HEAD_PATH)
     found = {} if hint is None or hint.birth != birth else {layout.HEAD_PATH: hint.version}
     for directory in (layout.STATE_DIRECTORY, layout.SEGMENT_DIRECTORY):
         for name in slots.store.list(f"{slots.root}/{directory}"):
@@ -179,7 +176,12 @@ def summaries(slots: Slots) -> list[int]:
 
 def summary(slots: Slots, version: int) -> State | None:
     """The summary at `version`; None when there is none, or a damaged one."""
-    data = slots.store.read(f"{slots.root}/{layout.summary_path(version)}", entries.ENTRY_BYTES_MAX)
+    return _state_at(slots, layout.summary_path(version))
+
+
+def _state_at(slots: Slots, path: str) -> State | None:
+    """The state in a hint or a summary; None when there is none, or a damaged one."""
+    data = slots.store.read(f"{slots.root}/{path}", entries.ENTRY_BYTES_MAX)
     return decode(data) if data else None
 
 
