@@ -479,6 +479,8 @@ def test_not_a_number_is_spelled_and_read_back() -> None:
         (pa.array([2**62], pa.timestamp("us")), "outside the years"),
         (pa.array([3_000_000], pa.int32()).view(pa.date32()), "outside the years"),
         (pa.array([-800_000], pa.int32()).view(pa.date32()), "outside the years"),
+        (pa.array([-719_163], pa.int32()).view(pa.date32()), "outside the years 0001 to 9999: 0000-12-31"),
+        (pa.array([-719_163 * 86_400_000_000], pa.int64()).cast(pa.timestamp("us")), "outside the years 0001"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

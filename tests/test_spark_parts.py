@@ -267,17 +267,6 @@ def test_sparks_writer_is_not_told_what_nobody_asked_for() -> None:
     assert "partitionBy" not in writing.asked
 
 
-@pytest.mark.parametrize(("text", "is_read"), [("2026-01-31", True), (None, True), ("+10000-01-01", False)])
-def test_a_directory_whose_value_no_reader_takes_is_refused(text: str | None, is_read: bool) -> None:
-    columns = columns_of(pa.schema([("day", pa.date32())]))
-    staged: Any = [SimpleNamespace(file=SimpleNamespace(partition={"day": text}))]
-    if is_read:
-        fast._require_readable(staged, columns)
-    else:
-        with pytest.raises(InvalidRequestError, match=r"'day' cannot be read back: '\+10000-01-01' is no date32"):
-            fast._require_readable(staged, columns)
-
-
 def test_a_path_of_sparks_is_the_same_place() -> None:
     assert fast.uri_of("/t", "/t/x y") == fast.uri_of("file:///t", "/t/x y") == "file:///t/x y"
     assert fast.uri_of("hdfs://h:1/t", "/t/x") == "hdfs://h:1/t/x"

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txsink.entry import Column
 from txsink.errors import InvalidRequestError
-from txsink.schema import STORED_AS, is_list_view, parts_of
+from txsink.schema import STORED_AS, is_list_view, parts_of, schema_of, storable
 
 Data = TypeVar("Data", pa.Table, pa.RecordBatch)
 _SHOWN_CHARS = 80
@@ -42,6 +43,16 @@ def require_shallow(given: pa.Schema, what: str) -> None:
         if depth > _DEPTH_MAX:
             found = f"column {field.name!r} is nested more than {_DEPTH_MAX} deep, which readers refuse"
             raise InvalidRequestError(what, found, "Cast it to a string, or flatten it", column=field.name)
+
+
+def require_kept(columns: tuple[Column, ...], types: str, what: str) -> None:
+    """Refuse a column whose type a table of these types keeps as another one."""
+    given = schema_of(columns)
+    for field, stored in zip(given, storable(given, what, types), strict=True):
+        if field.type != stored.type:
+            found = f"column {field.name!r} is {field.type}, and a table of types={types!r} keeps {stored.type} of it"
+            advice = f"Give it as {stored.type}, in the data and in its files"
+            raise InvalidRequestError(what, found, advice, column=field.name, type=str(field.type))
 
 
 def require_typed(data: pa.Table, target: pa.Schema, partition_columns: Sequence[str], what: str) -> None:

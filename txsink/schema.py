@@ -53,7 +53,7 @@ STORED_AS: dict[pa.DataType, pa.DataType] = {
 _OF_ARROW = {pa.float16(), pa.time32("ms"), pa.time64("us"), pa.time64("ns")}
 _DECIMAL_DIGITS_MAX = 38
 _PLAIN_EXPONENTS = range(-3, 7)  # where Java writes a floating-point number without an exponent
-_CIVIL = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d+)?)?")
+_CIVIL = re.compile(r"(?!0000)\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d+)?)?")
 
 
 # -- types --------------------------------------------------------------------------------------------
@@ -378,7 +378,7 @@ def _text_problem(text: str, column: str, kind: pa.DataType) -> str | None:
     if text == NULL_PARTITION:
         return f"is {NULL_PARTITION!r}, which stands for null in paths"
     if pa.types.is_temporal(kind) and not _CIVIL.fullmatch(text):
-        return f"lies outside the years 0000 to 9999: {text}"
+        return f"lies outside the years 0001 to 9999: {text}"
     if (size := len(f"{escape(column)}={escape(text)}".encode())) > NAME_BYTES_MAX:
         return f"takes {size} bytes in a path (with the column's name, escaped), at most {NAME_BYTES_MAX} fit"
     return None

@@ -19,6 +19,7 @@ from typing import Any, NoReturn, Protocol
 from txsink import outcome, recovery, schema, transaction
 from txsink.adopt import Guest
 from txsink.calls import Calls
+from txsink.conform import require_kept
 from txsink.entry import Column
 from txsink.errors import FencedError, InvalidRequestError, TxsinkError, UnavailableError
 from txsink.log import Log
@@ -146,9 +147,9 @@ class Transaction:
                 "Stage them through Arrow, with `write` or a stager",
             )
         self._sink.about_to_stage(by_others=True)
-        place = self._sink.settings.place
+        place, state = self._sink.settings.place, self._sink.log.state
         guest_id = f"{place.id_prefix}{self._sink.log.stamps.new_id()}"
-        return Guest(store, place, run.writer, run.run, self.epoch, guest_id)
+        return Guest(store, place, run.writer, run.run, self.epoch, guest_id, state.partition_columns, state.types)
 
     def add(
         self,
@@ -169,6 +170,7 @@ class Transaction:
             names = {str(part)} if part is not None else {one.part for one in files if one.part is not None}
             self._parts += sorted(names)
             self._added += files
+            require_kept(columns, self._sink.log.state.types, self._what("add to"))
             self._columns = union(self._columns, columns)
 
     def prepare(self) -> None:

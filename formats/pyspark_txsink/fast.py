@@ -25,10 +25,9 @@ from pyspark.sql import DataFrame
 from pyspark_txsink import arrow, counted_rows, identity, session, types
 from pyspark_txsink.identity import Batch
 from pyspark_txsink.options import absolute
-from txsink import schema
 from txsink.adopt import Guest
 from txsink.entry import Column
-from txsink.errors import CorruptError, InvalidRequestError, TxsinkError
+from txsink.errors import InvalidRequestError, TxsinkError
 from txsink.outcome import Result
 from txsink.sink import open_writer
 from txsink.stage import StagedFile
@@ -180,28 +179,11 @@ def _stage_by_spark(
             _write_parquet(counted.df, sink, uri, options)
         staged = guest.adopt(columns, sink.log.stamps.new_id)
         counted.check(staged, uri)
-        _require_readable(staged, columns)
     except BaseException:
         with suppress(TxsinkError):  # the error under way says more, and a sweep finds what is left
             guest.drop()
         raise
     return staged
-
-
-def _require_readable(staged: list[StagedFile], columns: tuple[Column, ...]) -> None:
-    """Spark spells values into names of directories that no reader takes: years beyond 9999."""
-    known = schema.schema_of(columns)
-    for name, text in {pair for one in staged for pair in one.file.partition.items()}:
-        try:
-            schema.partition_values([text], known.field(name).type)
-        except CorruptError as error:
-            raise InvalidRequestError(
-                "write rows",
-                f"a value of partition column {name!r} cannot be read back: {text!r} is no {known.field(name).type}",
-                "Change the value, or partition by another column",
-                column=name,
-                value=text,
-            ) from error
 
 
 @contextmanager
