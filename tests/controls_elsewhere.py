@@ -42,6 +42,18 @@ CONTROLS: dict[str, Control] = {
         "if False:",
         "test_log_gaps.py::test_a_writer_of_a_table_that_was_restored_plants_nothing_and_says_so",
     ),
+    "newest entry known looked at before the first file is published": Control(
+        "writer.Sink._look_and_claim",
+        "is_as_read = self.log.is_as_read(self.log.stamps.now_ms(), to_the_end=False)",
+        "is_as_read = True",
+        "test_look.py::test_a_writer_of_a_table_that_is_another_publishes_and_removes_nothing",
+    ),
+    "newest entry known looked at before an aborted file goes": Control(
+        "recovery.finish_aborts",
+        "log.is_as_read(log.stamps.now_ms(), to_the_end=False)",
+        "pass",
+        "test_look.py::test_what_was_aborted_keeps_its_files_in_a_table_that_was_restored",
+    ),
     "maintenance entry before the names beyond it go": Control(
         "repair.set_aside",
         "if not log.slots.put(entry.version, entries.encode(entry), entry.write_id):",

@@ -27,6 +27,8 @@ from txsink.testing.faults import FaultyStore
 from txsink.testing.objects import Objects, ObjectStore
 from txsink.writer import Sink
 
+# Before anything is published: that the log is still the one that was read, for it may be a minute since `prepare`.
+LOOK = ("tail", "log")
 # A look at the newest entry known and at the slots after it, the entry, a look at its neighbour.
 APPEND = [("tail", "log"), ("present", "log"), ("put_if_absent", "log"), ("tail", "log")]
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
@@ -151,11 +153,12 @@ def test_prepare_takes_one_look_at_each_file_one_settle_and_one_append(bench: Be
     ]
 
 
-def test_commit_takes_two_looks_at_each_file_one_move_and_one_append(bench: Bench, sink: Sink) -> None:
+def test_commit_takes_a_look_at_the_log_two_at_each_file_one_move_and_one_append(bench: Bench, sink: Sink) -> None:
     txn = sink.begin(1)
     txn.write(ROWS)
     txn.prepare()
     assert bench.calls_of(txn.commit) == [
+        LOOK,
         ("tail", "staged"),
         ("tail", "data"),
         ("move", "data"),
@@ -164,9 +167,9 @@ def test_commit_takes_two_looks_at_each_file_one_move_and_one_append(bench: Benc
     ]
 
 
-def test_an_empty_epoch_takes_two_appends_and_nothing_else(bench: Bench, sink: Sink) -> None:
+def test_an_empty_epoch_takes_two_appends_and_a_look_at_the_log(bench: Bench, sink: Sink) -> None:
     calls = bench.calls_of(lambda: write(sink, 1, None))
-    assert calls == 2 * APPEND
+    assert calls == [*APPEND, LOOK, *APPEND]
 
 
 def test_an_epoch_of_one_file_syncs_seven_times(bench: Bench, sink: Sink) -> None:
@@ -330,6 +333,29 @@ def test_a_writer_in_a_bucket_that_has_rested_looks_once_before_its_next_epoch(t
         bucket.rest(LOOK_AGE_MS)
         assert bucket.calls_of(partial(write, sink, 2)) == [*busy[:2], ("tail", "log"), *busy[2:]]
         assert bucket.calls_of(partial(write, sink, 3)) == busy
+
+
+def test_a_writer_in_a_bucket_that_rests_before_it_commits_looks_once_and_not_again_before_the_entry(
+    bucket: CountedBucket,
+) -> None:
+    with bucket.open() as sink:
+        write(sink, 0)
+        txn = sink.begin(1)
+        txn.write(ROWS)
+        txn.prepare()
+        bucket.rest(LOOK_AGE_MS)
+        assert bucket.calls_of(txn.commit) == [
+            ("tail", "log"),
+            ("complete", "data"),
+            ("put_if_absent", "log"),
+            ("put_hint", "hint"),
+        ]
+
+
+def test_several_epochs_that_one_call_commits_take_one_look(bench: Bench, sink: Sink) -> None:
+    for epoch in (1, 2, 3):
+        sink.begin(epoch).prepare()
+    assert bench.calls_of(lambda: sink.commit(3)) == [LOOK, *3 * APPEND]
 
 
 def test_a_bucket_grows_by_the_file_and_two_entries_an_epoch(bucket: CountedBucket) -> None:

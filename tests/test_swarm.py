@@ -130,7 +130,7 @@ PLANTED: dict[str, Planted] = {
         first=103_000,  # one seed in some ten thousand shows it
     ),
     "an unclaimed run resolves what others prepared": Planted(
-        [("writer.Sink._claim", [("self.identity.generation is None", "False")])], "I6"
+        [("writer.Sink._look_and_claim", [("self.identity.generation is None", "False")])], "I6"
     ),
 }
 

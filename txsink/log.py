@@ -86,7 +86,8 @@ class Log:
             self._reload(before)
         elif problem is not None:
             raise problem
-        self._looked_ms = self.stamps.now_ms()
+        if self.state is not before:  # that the next slot is empty says nothing of whose log it is
+            self._looked_ms = self.stamps.now_ms()
         return self.state
 
     def entry(self, version: int) -> AnyEntry:
@@ -306,21 +307,20 @@ class Log:
     def _start_from(self, state: State) -> None:
         self.state = state
         self._hinted = state.version
-        self._recent, self._due = {}, None
-        self._looked_ms = self.stamps.now_ms()
+        self._recent, self._due, self._looked_ms = {}, None, self.stamps.now_ms()
 
-    def is_as_read(self, now_ms: int = -1) -> bool:
-        """Whether the log ends where we read to, as far as one look tells; if not, it was read on."""
+    def is_as_read(self, now_ms: int = -1, *, to_the_end: bool = True) -> bool:
+        """Whether the log is the one we read, and ends there, as far as one look tells; if not, it was read on."""
         is_costly = self.store.traits.hints_always
         if not self.exists or (is_costly and 0 <= now_ms - self._looked_ms < LOOK_AGE_MS):
             return True
         if not self._stands(self.state):
             self._reload(self.state)
-        # An append below a stray entry would be the last one that anybody can read.
-        elif not is_costly and gaps.is_gap(self.state, self.slots.beyond(self.state.version + 1, 2)):
-            self._require_whole()
-        else:
+            return False
+        self._looked_ms = now_ms
+        if is_costly or not to_the_end or not gaps.is_gap(self.state, self.slots.beyond(self.state.version + 1, 2)):
             return True
+        self._require_whole()  # an append below a stray entry would be the last one that anybody can read
         return False
 
     def _require_whole(self) -> None:

@@ -134,7 +134,7 @@ class Sink:
         waiting = [one for one in self._pending if one.epoch <= epoch]
         self._asked = {one.prepared for one in self._pending if one in waiting or one.prepared in self._asked}
         try:
-            self._claim()
+            self._look_and_claim()
             # ORDER: an abort's files deleted before its epoch is published anew, else a stalled run's publish of the
             # aborted files shows the rows twice (I1).
             recovery.finish_aborts(self.log, self.identity, self.publisher)
@@ -170,7 +170,7 @@ class Sink:
 
     def drop(self, epoch: int) -> None:
         """`abort`, within a call."""
-        self._claim()
+        self._look_and_claim()
         for pending in self._pending:
             is_meant = pending.epoch == epoch
             if is_meant and not transaction.abort(self.log, self.identity, self.publisher, pending):
@@ -192,7 +192,7 @@ class Sink:
         with self.calls.whole(what):
             self._noticed = -1
             self.log.refresh()
-            self._claim()
+            self._look_and_claim()
             done = recovery.recover(self.log, self.identity, self.publisher, up_to, on_newer)
             self.log.maintain()
             return done
@@ -201,7 +201,7 @@ class Sink:
         """Delete what this writer's former runs staged and never prepared."""
         with self.calls.whole(f"sweep what {self.identity.writer!r} left"):
             if not dry_run:
-                self._claim()
+                self._look_and_claim()
             names = self.publisher.left(self.identity.writer, ())
             return recovery.sweep(self.log, self.identity, self.publisher, names, dry_run=dry_run)
 
@@ -274,10 +274,18 @@ class Sink:
         asked = {one.epoch for one in self._pending if one.prepared in self._asked}
         return asked | {txn.epoch for txn in self._open if txn.is_asked and txn.outcome == PREPARED}
 
-    def _claim(self) -> None:
-        """A run that was to claim with its first prepare entry claims now: it resolves what others have prepared."""
+    def _look_and_claim(self) -> None:
+        """Make sure that the log is still the one we read, and claim it if the first prepare entry was to do that.
+
+        Whoever resolves what was prepared goes on with what was read earlier, by itself or by others.
+        """
+        # ORDER: newest entry known looked at before the first file is published or taken away, else a table that was
+        # renamed, restored or made anew shows a file that its log never names, or loses one of its own (I15).
+        is_as_read = self.log.is_as_read(self.log.stamps.now_ms(), to_the_end=False)
         if self.identity.generation is None:
             transaction.claim(self.log, self.identity)
+        elif not is_as_read:
+            transaction.standing(self.log, self.log.state, self.identity)
 
     def require_open(self, what: str) -> None:
         """Refuse what a closed writer does not do."""
