@@ -1,8 +1,8 @@
 """The life of a transaction: which entry may be appended when, and what must have happened before.
 
 Promises: the invariants below, as far as one writer's log and files go.
-Relies on: `Log.append`, which decides again after every lost race; stores that keep what they acknowledged; callers that
-looked whether the log they read still stands, before they have anything published, forbidden or removed.
+Relies on: `Log.append`, which decides again after every lost race; stores that keep what they acknowledged; callers
+that looked whether the log they read still stands, before they have anything published, forbidden or removed.
 Does not promise: clean-up. Recovery deletes; here nothing is ever deleted.
 
     begin ──stage*──► prepare [prepare] ──► publish [roll_forward] ──► commit [roll_forward]
