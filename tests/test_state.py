@@ -290,12 +290,22 @@ def test_a_rewind_goes_back_and_only_when_nothing_is_pending(chain: Chain) -> No
     with pytest.raises(CorruptError, match="it rewinds to epoch 1"):
         chain.prepare(1, mode=REWIND)
     chain.commit(3)
-    for epoch in (3, 4):
-        with pytest.raises(CorruptError, match="the last committed one is 3"):
-            chain.prepare(epoch, mode=REWIND)
+    with pytest.raises(CorruptError, match="the last committed one is 3"):
+        chain.prepare(4, mode=REWIND)
     chain.prepare(5)
     with pytest.raises(CorruptError, match="it rewinds to epoch 1"):
         chain.prepare(1, mode=REWIND)
+
+
+def test_the_last_epoch_that_a_rewind_ever_took_back_is_remembered(chain: Chain) -> None:
+    """Where another program brings its files back, a replay is refused, until they are taken away by one more."""
+    told: list[int | None] = []
+    for epoch, mode in ((1, "append"), (5, "append"), (1, REWIND), (1, REWIND), (2, "append"), (1, REWIND)):
+        prepared = chain.prepare(epoch, mode=mode).version
+        chain.end(Commit, epoch, prepared)
+        told.append(chain.state.writers["w"].rewound)
+    assert told == [None, None, 5, 5, 5, 5]
+    assert chain.state.writers["w"].last_epoch == 1
 
 
 # -- columns ------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ ORDER = (
     "errors", "process", "calls", "layout", "entry", "store", "schema", "conform", "segment", "state",
     "values", "rows", "buffer", "stats", "parquet", "staged", "stage", "place",
     "stager", "slots", "gaps", "log", "outcome", "blank",
-    "delta_state", "delta", "delta_actions", "delta_overwrite", "delta_files", "delta_upkeep", "adopt",
+    "delta_state", "delta", "delta_actions", "delta_back", "delta_overwrite", "delta_files", "delta_upkeep", "adopt",
     "decision", "publish", "admission", "transaction", "recovery", "snapshot", "history", "delta_view", "audit",
     "repair", "workplace", "txn", "writer", "ground", "sink", "convert", "table", "two_phase", "file_sink",
     "plans", "commands", "commands_repair", "cli", "testing",

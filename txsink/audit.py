@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import pyarrow.compute as pc
 
+from txsink import delta_back, layout, segment
 from txsink import entry as entries
-from txsink import layout, segment
 from txsink.decision import Action, End, LogFact, decide
 from txsink.entry import Abort, AnyEntry, Commit, Prepare
 from txsink.errors import CorruptError, InvalidRequestError, TxsinkError, counted
@@ -238,7 +238,8 @@ def _file_problems(log: Log, files: Callable[[], list[Fact]], *, deep: bool) -> 
     strange = [Problem(path, lost) for path in unnamed(log)]
     places = Places(log)
     problems = ((fact.path or "", places.problem(fact, deep=deep)) for fact in named)
-    return [Problem(path, f"it {what}") for path, what in problems if what is not None] + strange
+    back = [Problem(*one) for one in delta_back.problems(log, named)] if log.state.layout != PARQUET else []
+    return [Problem(path, f"it {what}") for path, what in problems if what is not None] + strange + back
 
 
 def _pending_problems(log: Log, publisher: Publisher) -> list[Problem]:

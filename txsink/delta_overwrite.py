@@ -1,8 +1,9 @@
 """Which files of a Delta table an overwrite or a rewind takes away, whatever was committed since it was prepared.
 
 Promises: what the table held when the transaction was prepared goes, and what earlier epochs of the same writer brought
-since; what others appended since stays; a compaction of files that go is followed. What cannot be told apart is a
-ConflictError, and the epoch can be aborted.
+since; what others appended since stays; a compaction of files that go is followed. A rewind takes away every file of
+the epochs it takes back that Delta's readers see. What cannot be told apart is a ConflictError, and the epoch can be
+aborted.
 Relies on: the commits since then, which `DeltaLog` reads.
 Does not promise: to follow commits that were cleaned up.
 """
@@ -17,14 +18,16 @@ import pyarrow as pa
 from txsink import delta_state as states
 from txsink import schema
 from txsink.delta import DeltaLog, columns_of, plain_text
+from txsink.delta_back import shown_above
 from txsink.delta_state import Action, DeltaState
 from txsink.entry import Prepare
 from txsink.errors import ConflictError, InvalidRequestError
+from txsink.log import Log
 from txsink.state import APPEND, OVERWRITE_PARTITIONS, REWIND
 
 
-def doomed(delta: DeltaLog, found: DeltaState, prepare: Prepare, by: tuple[str, ...], what: str) -> set[str]:
-    """The paths, as Delta spells them, of the files a transaction takes away; `by`: the partition columns."""
+def doomed(log: Log, delta: DeltaLog, found: DeltaState, prepare: Prepare, what: str) -> set[str]:
+    """The paths, as Delta spells them, of the files a transaction takes away."""
     if prepare.mode == APPEND:
         return set()
     own = {states.encoded_path(file.path) for file in prepare.removes}
@@ -36,12 +39,20 @@ def doomed(delta: DeltaLog, found: DeltaState, prepare: Prepare, by: tuple[str, 
                 f"{min(lost)} is not in the Delta table any more: another program rewrote or removed it",
                 "Abort the rewind, and write the former content again",
             )
-        return own
+        shown = shown_above(log, delta, found, prepare.writer, prepare.epoch)
+        if shown.others:
+            raise ConflictError(
+                what,
+                f"{min(shown.others)}, which another program wrote, may hold rows of epochs after {prepare.epoch}",
+                "Abort the rewind, and write the former content again",
+            )
+        return own | shown.files
     base = -1 if prepare.base is None else prepare.base
     gone = set(delta.files()) if base == found.version else _since(delta, base, found, own, what)
     if prepare.mode == OVERWRITE_PARTITIONS and gone:
         known = schema.schema_of(columns_of(found.metadata["schemaString"], what))
         touched = {tuple(file.partition.items()) for file in prepare.files}
+        by = log.state.partition_columns
         gone = {path for path in gone if _partition(delta.files()[path], known, by) in touched}
     return gone
 
@@ -66,7 +77,7 @@ def _since(delta: DeltaLog, base: int, found: DeltaState, own: set[str], what: s
     return gone
 
 
-def followed(doomed: set[str], own: set[str], actions: Iterable[Action], version: int, what: str) -> set[str]:
+def followed(doomed: set[str], own: set[str], actions: list[Action], version: int, what: str) -> set[str]:
     """The files to be replaced, after a commit that came between prepare and publish.
 
     `own`: files that earlier epochs of the same writer bring, which are replaced as well.
@@ -79,7 +90,7 @@ def followed(doomed: set[str], own: set[str], actions: Iterable[Action], version
     came = added & own
     if not gone or not added - own:
         return (doomed - gone) | came
-    if any(kind == "txn" and str(body.get("appId")).startswith("txsink:") for kind, body in bodies):
+    if states.is_ours(actions):
         return (doomed - gone) | came  # an overwrite of txsink's: its rows are its own
     is_rearranged = not any(body.get("dataChange", True) for body in adds)
     if is_rearranged and removes <= doomed:

@@ -329,6 +329,11 @@ def resolved(found: DeltaState, writer: str, prepared: int) -> bool | None:
     return None if value is None or value < published(prepared) else value == published(prepared)
 
 
+def is_ours(actions: Iterable[Action]) -> bool:
+    """Whether a commit publishes a transaction of txsink's."""
+    return any(str(action["txn"].get("appId")).startswith("txsink:") for action in actions if "txn" in action)
+
+
 def encoded_path(path: str) -> str:
     """A path as the Delta log spells it."""
     return quote(path, safe="/=-_.~!$&'()*+,;:@")

@@ -33,7 +33,8 @@ def recovery_plan(
             rolls = up_to is None or item.epoch <= up_to or item.state == "publishing"
             plan.append(step(item, "commit" if rolls else "abort"))
     last = table.writers()[writer].last_epoch
-    if up_to is not None and last is not None and last > up_to and on_newer != "skip":
+    is_back = up_to == last and on_newer == "rewind" and bool(table.publisher.brought_back(writer))
+    if up_to is not None and last is not None and (last > up_to or is_back) and on_newer != "skip":
         if on_newer == "fail":
             # Refused here already: opening the writer would fence a live run for nothing.
             raise ConflictError(
@@ -43,6 +44,8 @@ def recovery_plan(
             )
         newer = [one for one in table.files() if one.writer == writer and (one.epoch or 0) > up_to]
         verb = f"rewind from epoch {last}, removing what later epochs wrote, to"
+        if is_back:
+            verb = "rewind again, removing what another program brought back of later epochs, to"
         content = {"files": len(newer), "rows": sum(one.rows for one in newer)}
         plan.append({"action": verb, "writer": writer, "epoch": up_to, "version": None, **content})
     return plan

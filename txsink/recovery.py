@@ -8,6 +8,7 @@ Does not promise: to repair damaged files. They are reported (CorruptError) and 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -33,6 +34,8 @@ __all__ = [
     "sweep",
     "temporaries",
 ]
+
+_log = logging.getLogger(__name__)
 
 ON_NEWER = ("fail", "skip", "rewind")
 
@@ -75,12 +78,25 @@ def recover(log: Log, run: Run, publisher: Publisher, up_to: int | None = None, 
         (committed if is_committed else aborted).append(pending.epoch)
     finish_aborts(log, run, publisher)
     last = log.state.last_epoch(run.writer)
-    if up_to is None or last is None or last <= up_to or on_newer == "skip":
+    if up_to is None or last is None or last < up_to or on_newer == "skip":
+        _tell_of_what_is_back(run, publisher)
+        return Recovered(committed, aborted, None)
+    if last == up_to and not (on_newer == "rewind" and publisher.brought_back(run.writer)):
         return Recovered(committed, aborted, None)
     if on_newer == "fail":
         raise _newer(run, up_to, last)
     roll_forward(log, run, publisher, rewind(log, run, publisher, up_to))
-    return Recovered(committed, aborted, last)
+    return Recovered(committed, aborted, log.state.writers[run.writer].rewound if last == up_to else last)
+
+
+def _tell_of_what_is_back(run: Run, publisher: Publisher) -> None:
+    if back := publisher.brought_back(run.writer):
+        _log.warning(
+            "another program brought back what a rewind of %r took away, %s for one; recover with on_newer='rewind'"
+            " takes it away again",
+            run.writer,
+            back[0],
+        )
 
 
 def finish_aborts(log: Log, run: Run, publisher: Publisher) -> None:

@@ -53,7 +53,7 @@ class Pending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WriterState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A writer: the run that holds it, and its newest committed epoch."""
+    """A writer: the run that holds it, its newest committed epoch, and the last that a rewind ever took back."""
 
     run: str
     generation: Count
@@ -62,6 +62,7 @@ class WriterState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     last_epoch: Count | None = None
     last_version: Count | None = None
     last_metadata: dict[str, Any] = {}
+    rewound: Count | None = None
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -200,7 +201,7 @@ def _prepare(state: State, entry: Prepare) -> _Changes:
     last = writers[entry.writer].last_epoch
     waiting = state.pending_of(entry.writer)
     if entry.mode == REWIND:
-        if waiting or last is None or entry.epoch >= last:
+        if waiting or last is None or entry.epoch > last:
             raise _refused(entry, f"it rewinds to epoch {entry.epoch}, but the last committed one is {last}")
     elif entry.epoch <= max([-1 if last is None else last, *(item.epoch for item in waiting)]):
         raise _refused(entry, f"epoch {entry.epoch} does not grow")
@@ -231,11 +232,13 @@ def _commit(state: State, entry: Commit) -> _Changes:
     found = _require_pending(state, entry)
     if state.pending_of(entry.writer)[0] is not found:
         raise _refused(entry, "an earlier transaction of this writer is still pending")
+    before = state.writers[entry.writer]
     known = msgspec.structs.replace(
-        state.writers[entry.writer],
+        before,
         last_epoch=entry.epoch,
         last_version=entry.version,
         last_metadata=found.metadata,
+        rewound=max(before.rewound or 0, before.last_epoch or 0) if found.mode == REWIND else before.rewound,
     )
     return {
         "writers": {**state.writers, entry.writer: known},

@@ -69,6 +69,9 @@ class Publisher(Protocol):
     def base(self) -> int | None:
         """Where Delta's log is."""
 
+    def brought_back(self, writer: str) -> list[str]:
+        """Files with rows of epochs that a rewind took back, which readers see again: another program's deed."""
+
     def admit(self, name: Epoch, mode: str, columns: tuple[Column, ...], files: list[DataFile]) -> Admission:
         """Refuse what the table could not take at publish, when nothing of it is logged yet."""
 
@@ -139,6 +142,10 @@ class LogDecides:
     def base(self) -> int | None:
         """There is no Delta log."""
         return None
+
+    def brought_back(self, writer: str) -> list[str]:  # noqa: ARG002
+        """None: what goes here is moved away."""
+        return []
 
     def admit(self, name: Epoch, mode: str, columns: tuple[Column, ...], files: list[DataFile]) -> Admission:  # noqa: ARG002
         """Anything: `prepare` itself looks at what the log says."""

@@ -39,6 +39,7 @@ from txsink.delta_actions import (
     txn_of,
     zoned_columns,
 )
+from txsink.delta_back import require_no_replay, shown_again
 from txsink.delta_files import require_values, told
 from txsink.delta_overwrite import doomed
 from txsink.delta_state import Action, DeltaState
@@ -111,11 +112,18 @@ class DeltaPublisher:
         is_committed = known is not None and known >= epoch
         if is_committed:
             self.delta.settle()
+        elif mode == APPEND:
+            self._require_no_replay(found, writer, set(), what)
         return Admission(is_committed, found.version)
 
     def base(self) -> int | None:
         """Where the Delta table is, if there is one."""
         return self.delta.state.version if self.delta.exists else None
+
+    def brought_back(self, writer: str) -> list[str]:
+        """What a RESTORE by another program brought back, in itself or in what was made of it since."""
+        shown = shown_again(self.log, self.delta, self.delta.refresh(), writer)
+        return sorted(shown.files | shown.others)
 
     # -- staged files ---------------------------------------------------------------------------------
 
@@ -311,7 +319,9 @@ class DeltaPublisher:
             txn_of(states.app_id(prepare.writer), states.published(prepare.version)),
         ]
         files = self.delta.files() if prepare.mode != APPEND else {}
-        gone = doomed(self.delta, found, prepare, self.log.state.partition_columns, what)
+        gone = doomed(self.log, self.delta, found, prepare, what)
+        if prepare.mode != REWIND:
+            self._require_no_replay(found, prepare.writer, gone, what)
         actions += [remove_of(files[path], prepare.time_ms) for path in sorted(gone)]
         zoned = zoned_columns(columns, made.partition_columns)
         metadata = next((one["metaData"] for one in actions if "metaData" in one), found.metadata)
@@ -352,6 +362,10 @@ class DeltaPublisher:
                 f"another program has committed epoch {epoch} of this writer since, in Delta's log",
                 "Abort the rewind, and go on after that epoch",
             )
+
+    def _require_no_replay(self, found: DeltaState, writer: str, gone: set[str], what: str) -> None:
+        shown = shown_again(self.log, self.delta, found, writer)
+        require_no_replay(shown, self.log.state.last_epoch(writer), gone, what)
 
     def _made(self, prepare: Prepare) -> Made:
         state = self.log.state
