@@ -221,7 +221,7 @@ def survivor_recovers(_: World, survivor: Program) -> None:
 def survivor_gets_a_late_notice(_: World, survivor: Program) -> None:
     """It reads the log to find out what it may forget, and writes down what it read when it is told once more."""
     survivor.begin(9).abort()
-    survivor.sink.commit(3)
+    survivor.sink.commit(1)
 
 
 def survivor_expires(world: World, survivor: Program) -> None:

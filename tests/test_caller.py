@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import errno
 import gc
+import itertools
 import os
 import pickle
 import sys
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from place import Place, commit, rows
+from place import Place, commit, rows, staged_files
 from seen import rows_of
-from txsink.errors import FencedError, InvalidRequestError, OutcomeUnknownError, UnavailableError
+from txsink.errors import ConflictError, FencedError, InvalidRequestError, OutcomeUnknownError, UnavailableError
 from txsink.sink import open_sink, open_workplace, open_writer, stamps
 from txsink.store.local import LocalStore
+from txsink.table import open_table
 from txsink.testing.faults import FaultyStore, fail_before
 from txsink.writer import Sink
 
@@ -67,6 +70,26 @@ def test_a_commit_that_failed_once_prepared_says_so_and_is_finished_by_calling_i
     assert (txn.outcome, sink.pending, caught.value.context["prepared"]) == ("prepared", [1], [1])
     assert txn.commit().outcome == "committed"
     assert rows_of(place.path) == [1]
+
+
+def test_an_abort_that_failed_is_finished_by_calling_it_again(place: Place) -> None:
+    """Seen on servers: the entry was there, the files were as well, and calling it again did nothing."""
+    sink, store = faulty(place)
+    for epoch in itertools.count(1):
+        txn = sink.begin(epoch)
+        txn.write(rows(epoch))
+        txn.prepare()
+        store.plan.append(fail_before(store.calls + epoch))
+        with suppress(UnavailableError, OutcomeUnknownError):
+            txn.abort()
+        has_failed = len(store.delivered) == epoch
+        store.plan.clear()
+        txn.abort()
+        assert (txn.outcome, sink.pending, open_table(str(place.path)).pending()) == ("aborted", [], [])
+        assert staged_files(place) == []
+        if not has_failed:
+            break
+    assert epoch > 5
 
 
 def test_the_next_begin_finishes_a_commit_that_failed(place: Place) -> None:
@@ -349,13 +372,40 @@ def test_a_commit_of_the_next_run_is_told_to_the_transaction_that_prepared_it(pl
     assert txn.outcome == "committed"
 
 
-def test_an_epoch_without_rows_that_a_former_run_prepared_is_prepared(place: Place) -> None:
-    """Seen by the swarm: it was called open, and nothing was left to do for it."""
-    place.sink().begin(1).prepare()
-    txn = place.sink(recover=False).begin(1)
-    txn.prepare()
-    assert txn.outcome == "prepared"
-    assert txn.commit().outcome == "committed"
+def test_an_epoch_without_rows_that_a_former_run_prepared_is_not_taken_for_ones_own(place: Place) -> None:
+    """Seen by the model: a fenced run called its own what the run after it had prepared, and dropped it."""
+    old = place.sink()
+    mine = old.begin(1)
+    new = place.sink(recover=False)
+    other = new.begin(1)
+    other.prepare()
+    with pytest.raises(FencedError):
+        mine.prepare()
+    mine.abort()
+    assert (mine.outcome, other.outcome, new.pending) == ("aborted", "prepared", [1])
+    third = place.sink(recover=False)
+    txn = third.begin(1)
+    with pytest.raises(ConflictError, match=r"epoch 1 is prepared already .* Commit or abort that one first"):
+        txn.prepare()
+    txn.abort()
+    third.commit(1)
+    new.log.refresh()
+    assert (txn.outcome, other.outcome, third.last_epoch) == ("aborted", "committed", 1)
+
+
+def test_an_epoch_without_rows_that_replaces_is_another_one_than_one_that_adds(place: Place) -> None:
+    sink = place.sink()
+    commit(sink, 1)
+    adds, replaces = sink.begin(2), sink.begin(2, mode="overwrite")
+    again = sink.begin(2)
+    adds.prepare()
+    with pytest.raises(ConflictError, match="epoch 2 is prepared already"):
+        replaces.prepare()
+    again.prepare()
+    assert (adds.outcome, again.outcome) == ("prepared", "prepared")
+    assert adds.commit().outcome == again.commit().outcome == "committed"
+    replaces.abort()
+    assert (replaces.outcome, rows_of(place.path)) == ("aborted", [1])
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])

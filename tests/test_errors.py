@@ -9,7 +9,7 @@ import pickle
 import pytest
 
 from txsink import errors
-from txsink.errors import InvalidRequestError, TxsinkError, counted, did_you_mean
+from txsink.errors import InvalidRequestError, TxsinkError, counted, did_you_mean, first_of_all
 
 TREE = {
     "UnavailableError": ("unavailable", True),
@@ -93,6 +93,20 @@ def test_a_message_ends_its_sentences_once(found: str, advice: str, expected: st
 def test_a_name_like_no_other_gets_the_other_advice() -> None:
     assert did_you_mean("zzz", ["mode", "parts"], "Choose one") == "Choose one"
     assert did_you_mean(7, ["mode"], "Choose one") == "Choose one"
+
+
+@pytest.mark.parametrize(
+    ("advice", "expected"),
+    [
+        ("Retry when the store answers again", ""),
+        ("Begin the epoch again", ""),
+        ("Write the epoch again", ""),
+        ("Make room, then retry", "Make room, then retry. "),
+        ("Grant s3:GetObject, then retry.", "Grant s3:GetObject, then retry. "),
+    ],
+)
+def test_what_calling_again_does_not_do_alone_is_said_first(advice: str, expected: str) -> None:
+    assert first_of_all(errors.UnavailableError("write x", "it is full", advice)) == expected
 
 
 def test_one_is_no_plural() -> None:

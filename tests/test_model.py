@@ -52,6 +52,8 @@ class Prepared:
     rows: dict[int, str]
     doomed: set[int]
     metadata: dict[str, int]
+    mode: str
+    run: Run
     is_shown: bool = False  # a fenced run may have given its files their names
 
 
@@ -72,6 +74,7 @@ class Run:
 
     sink: Sink
     open: list[tuple[Transaction, dict[int, str]]] = field(default_factory=list)
+    noticed: int = -1  # the largest epoch that a successful notice named
 
 
 def redundant(rows: dict[int, str]) -> set[str]:
@@ -195,7 +198,7 @@ class TableMachine(RuleBasedStateMachine):
             txn.abort()
             assert txn.outcome == "aborted"
             return
-        refusal = self.refusal(writer, txn)
+        refusal = self.refusal(writer, txn, rows)
         if refusal is not None:
             with pytest.raises(refusal):
                 txn.prepare()
@@ -205,16 +208,27 @@ class TableMachine(RuleBasedStateMachine):
             txn.prepare()
             assert txn.outcome in redundant(rows)
             return
-        doomed = self.doomed_by(writer, txn._mode, rows)
-        self.pending.append(Prepared(writer, txn.epoch, rows, doomed, {"of": txn.epoch}))
+        if not self.has_twin(writer, txn, rows):
+            doomed = self.doomed_by(writer, txn._mode, rows)
+            self.pending.append(
+                Prepared(writer, txn.epoch, rows, doomed, {"of": txn.epoch}, txn._mode, self.runs[writer])
+            )
         txn.prepare()
         if verb == "commit":
             assert txn.commit().outcome == "committed"
             self.commit_up_to(writer, txn.epoch)
 
-    def refusal(self, writer: str, txn: Transaction) -> type[Exception] | None:
+    def has_twin(self, writer: str, txn: Transaction, rows: dict[int, str]) -> bool:
+        """Whether the same is prepared by the same run, of which there is but one when it has no rows."""
+        found = [one for one in self.waiting(writer) if one.epoch == txn.epoch and one.run is self.runs[writer]]
+        return any(one.mode == txn._mode and not one.rows and not rows for one in found)
+
+    def refusal(self, writer: str, txn: Transaction, rows: dict[int, str]) -> type[Exception] | None:
         """Why the epoch cannot be prepared."""
-        if txn.epoch <= self.known[writer].last:
+        known = self.known[writer]
+        if txn.epoch <= known.last:
+            return None if txn.epoch in known.committed else InvalidRequestError
+        if self.has_twin(writer, txn, rows):
             return None
         if any(one.epoch >= txn.epoch for one in self.waiting(writer)):
             return ConflictError
@@ -223,13 +237,15 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(writer=WRITERS, ahead=st.integers(-1, 3))
     def commit_late(self, writer: str, ahead: int) -> None:
-        """A notice that names an epoch, as a coordinator sends it."""
-        sink, epoch = self.runs[writer].sink, max(0, self.known[writer].last + ahead)
-        if not self.commit_up_to(writer, epoch) and epoch > self.known[writer].last:
+        """A notice that names an epoch, as a coordinator sends it: once, or late and again."""
+        run, epoch = self.runs[writer], max(0, self.known[writer].last + ahead)
+        is_told = self.commit_up_to(writer, epoch) or epoch <= max(run.noticed, self.known[writer].last)
+        if not is_told and not self.waiting(writer):
             with pytest.raises(InvalidRequestError):
-                sink.commit(epoch)
+                run.sink.commit(epoch)
         else:
-            sink.commit(epoch)
+            run.sink.commit(epoch)
+            run.noticed = max(run.noticed, epoch)
 
     @rule(writer=WRITERS, index=st.integers(0, 2))
     def abort_prepared(self, writer: str, index: int) -> None:
@@ -258,6 +274,7 @@ class TableMachine(RuleBasedStateMachine):
           on_newer=st.sampled_from(["fail", "skip", "rewind"]))  # fmt: skip
     def recover(self, writer: str, ahead: int | None, on_newer: str) -> None:
         sink, known = self.runs[writer].sink, self.known[writer]
+        self.runs[writer].noticed = -1
         up_to = None if ahead is None else max(0, known.last + ahead)
         above = up_to is not None and known.last > up_to
         if above and on_newer == "fail":
@@ -328,7 +345,7 @@ class TableMachine(RuleBasedStateMachine):
         run = self.runs[writer] = Run(self.site.open(writer, is_one_shot=True))
         self.commit_up_to(writer, 1 << 62)
         txn, rows = self.begun(run, self.known[writer].last + 1, days, "append")
-        self.pending.append(Prepared(writer, txn.epoch, rows, set(), {"of": txn.epoch}))
+        self.pending.append(Prepared(writer, txn.epoch, rows, set(), {"of": txn.epoch}, "append", run))
         assert txn.commit().outcome == "committed"
         self.commit_up_to(writer, txn.epoch)
 

@@ -20,7 +20,7 @@ import pytest
 
 import txsink
 from seen import rows_of
-from txsink.errors import ConflictError, FencedError, InternalError, InvalidRequestError
+from txsink.errors import ConflictError, FencedError, InternalError, InvalidRequestError, UnavailableError
 from txsink.schema import columns_of
 from txsink.sink import open_workplace
 
@@ -586,6 +586,7 @@ class Spark:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.patch = patch
         patch.setattr(writers, "_sinks", {})
+        patch.setattr(writers, "_commits_to", set())
 
     def job(self, path: Path, *tasks: list[int], overwrite: bool = False, **given: str) -> None:
         writer = pyspark_txsink.DefaultSource({"path": str(path), **given}).writer(IDS, overwrite)
@@ -641,6 +642,25 @@ def test_a_stream_of_the_format_commits_each_batch_once_and_keeps_its_writer_ope
     assert known == (str(two), "q", "r")
     as_spark.stream(two).abort([], 1)
     assert not writers._sinks
+
+
+def test_an_abort_after_a_failed_commit_opens_nothing_that_could_fail_as_well(
+    as_spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen on HDFS: Spark then tells of the failed abort alone, and nobody reads why the commit failed."""
+    path = tmp_path / "t"
+    messages = as_spark.staged(path, Batch("q", "r", 0), [0])
+
+    def refused(*_: object, **__: object) -> None:
+        raise UnavailableError("open it", "its quota is used up", "Make room, then retry")
+
+    monkeypatch.setattr(writers, "open_writer", refused)
+    with pytest.raises(UnavailableError):
+        as_spark.stream(path).commit(messages, 0)
+    monkeypatch.setattr(writers, "open_workplace", refused)
+    as_spark.stream(path).abort(messages, 0)
+    with pytest.raises(UnavailableError):
+        as_spark.stream(tmp_path / "other")
 
 
 def test_another_run_of_a_stream_has_a_writer_of_its_own(as_spark: Spark, tmp_path: Path) -> None:

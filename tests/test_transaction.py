@@ -239,8 +239,13 @@ def test_epochs_are_prepared_in_growing_order(place: Place) -> None:
 def test_preparing_the_same_files_again_is_no_second_transaction(place: Place) -> None:
     """F22: an append whose answer was lost, from the caller's side."""
     sink = place.sink()
-    prepare = prepared(sink, 1, rows(1))
-    assert transaction._is_prepared(sink.log, sink.log.state, sink.identity, 1, prepare.files)
+    txn = sink.begin(1)
+    txn.write(rows(1))
+    content = txn._sealed()
+    txn.prepare()
+    version = sink.log.state.version
+    assert transaction.prepare(sink.log, sink.identity, sink.publisher, content)
+    assert (sink.log.state.version, sink.pending) == (version, [1])
 
 
 def test_an_abort_drops_one_pending_epoch_and_keeps_the_others(place: Place) -> None:

@@ -91,6 +91,11 @@ def did_you_mean(name: object, known: Iterable[str], otherwise: str) -> str:
     return f"Did you mean {near[0]!r}?" if near else otherwise
 
 
+def first_of_all(error: TxsinkError) -> str:
+    """What its advice asks for before the call is made again: nothing, where that alone may help."""
+    return "" if error.advice.startswith(("Retry", "Begin", "Write")) else f"{_sentence(error.advice)} "
+
+
 def counted(count: int, noun: str) -> str:
     """`1 file`, `2 files`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

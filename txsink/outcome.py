@@ -21,7 +21,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import NamedTuple
 
-from txsink.entry import Abort, AnyEntry, Commit, DataFile, Prepare
+from txsink.entry import Abort, AnyEntry, Commit, Prepare
 from txsink.errors import InvalidRequestError
 from txsink.log import Log
 
@@ -33,10 +33,13 @@ ENDS = frozenset({COMMITTED, ABORTED, ALREADY_COMMITTED})  # what no later entry
 class Own(NamedTuple):
     """What a transaction knows of itself.
 
-    `files`: the paths it asked the log to name, None before that; `is_dropped`: it was given up, so that nothing will
+    `files`: the paths it asked the log to name, None before that; `run` and `mode`: whose it is, and how it was to be
+    written, which tell epochs without files apart; `is_dropped`: it was given up, so that nothing will
     ask again; `was_prepared`: its prepare entry was seen; `is_redundant`: the epoch was found committed by another.
     """
 
+    run: str
+    mode: str
     files: frozenset[str] | None = None
     is_dropped: bool = False
     was_prepared: bool = False
@@ -58,22 +61,22 @@ def outcome(log: Log, writer: str, epoch: int, own: Own) -> str:
     """What became of a transaction of this writer, as far as the log was read."""
     if own.files is not None:
         # In this order: a log that another thread reads on moves from pending to committed.
-        prepared = prepared_at(log, writer, epoch, own.files)
+        prepared = prepared_at(log, writer, epoch, own)
         if prepared is not None:
             return UNKNOWN if any(_drops(one, prepared) for one in log.doubts) else PREPARED
-        if _is_committed(log, writer, epoch, own.files):
+        if _is_committed(log, writer, epoch, own):
             return COMMITTED
-        if any(_names(one, writer, epoch, own.files) for one in log.doubts):
+        if any(_names(one, writer, epoch, own) for one in log.doubts):
             return UNKNOWN
     if own.is_dropped or own.was_prepared:
         return ABORTED
     return ALREADY_COMMITTED if own.is_redundant else OPEN
 
 
-def prepared_at(log: Log, writer: str, epoch: int, files: frozenset[str]) -> int | None:
-    """The version of the pending prepare entry that names these files."""
+def prepared_at(log: Log, writer: str, epoch: int, own: Own) -> int | None:
+    """The version of the pending prepare entry that is this transaction's."""
     for one in log.state.pending_of(writer):
-        if one.epoch == epoch and _names(log.prepare_entry(one.prepared), writer, epoch, files):
+        if one.epoch == epoch and _names(log.prepare_entry(one.prepared), writer, epoch, own):
             return one.prepared
     return None
 
@@ -89,26 +92,28 @@ def version_of(log: Log, writer: str, epoch: int) -> int:
     return -1 if commit is None else commit.version
 
 
-def _is_committed(log: Log, writer: str, epoch: int, files: frozenset[str]) -> bool:
+def is_same(prepared: Prepare, files: frozenset[str], run: str, mode: str) -> bool:
+    """Whether an entry prepares this very content. Two without files are one when a run writes both in one mode."""
+    if not files and (prepared.run, prepared.mode) != (run, mode):
+        return False
+    return frozenset(file.path for file in prepared.files) == files
+
+
+def _is_committed(log: Log, writer: str, epoch: int, own: Own) -> bool:
     version = version_of(log, writer, epoch)
     if version < 0:
         return False
     with suppress(InvalidRequestError):  # it has expired: a transaction as old as that was asked before
         commit = log.entry(version)
-        return isinstance(commit, Commit) and _names(log.prepare_entry(commit.prepared), writer, epoch, files)
+        return isinstance(commit, Commit) and _names(log.prepare_entry(commit.prepared), writer, epoch, own)
     return False
 
 
-def _names(entry: AnyEntry, writer: str, epoch: int, files: frozenset[str]) -> bool:
-    """Whether it prepares this very content. Of no files there is but one, whichever run prepared it."""
-    if not isinstance(entry, Prepare) or (entry.writer, entry.epoch) != (writer, epoch):
+def _names(entry: AnyEntry, writer: str, epoch: int, own: Own) -> bool:
+    if own.files is None or not isinstance(entry, Prepare) or (entry.writer, entry.epoch) != (writer, epoch):
         return False
-    return _paths(entry.files) == files
+    return is_same(entry, own.files, own.run, own.mode)
 
 
 def _drops(entry: AnyEntry, prepared: int) -> bool:
     return isinstance(entry, Abort) and entry.prepared == prepared
-
-
-def _paths(files: tuple[DataFile, ...]) -> frozenset[str]:
-    return frozenset(file.path for file in files)

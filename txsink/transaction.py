@@ -40,6 +40,7 @@ from txsink import admission, schema
 from txsink.entry import Abort, AnyEntry, Claim, Column, Commit, Create, DataFile, Prepare, Publishing
 from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError, UnavailableError, counted
 from txsink.log import Log, Slot
+from txsink.outcome import is_same
 from txsink.publish import Publisher
 from txsink.stage import StagedFile
 from txsink.state import APPEND, OVERWRITE_PARTITIONS, REWIND, Pending, State
@@ -116,7 +117,7 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
 
     def make(state: State, slot: Slot) -> Prepare | None:
         claims, generation = standing(log, state, run)
-        if _is_prepared(log, state, run, content.epoch, files):
+        if _is_prepared(log, state, run, content):
             return None
         admission.require_layout(log.root, state, publisher.layout)
         admission.require_partitions(state, content.epoch, content.staged)
@@ -334,12 +335,14 @@ def _resolving(
     return make
 
 
-def _is_prepared(log: Log, state: State, run: Run, epoch: int, files: tuple[DataFile, ...]) -> bool:
-    """Whether nothing is to be appended: the epoch is committed, or these very files are prepared."""
+def _is_prepared(log: Log, state: State, run: Run, content: Content) -> bool:
+    """Whether nothing is to be appended: the epoch is committed, or this very content is prepared."""
+    epoch, paths = content.epoch, frozenset(staged.file.path for staged in content.staged)
     if is_committed(log, run.writer, epoch, f"prepare epoch {epoch} of {run.writer!r}"):
         return True
     for pending in state.pending_of(run.writer):
-        if pending.epoch == epoch and log.prepare_entry(pending.prepared).files == files:
+        prepared = log.prepare_entry(pending.prepared)
+        if pending.epoch == epoch and is_same(prepared, paths, run.run, content.mode):
             return True
         if pending.epoch >= epoch:
             raise ConflictError(

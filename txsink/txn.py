@@ -21,7 +21,7 @@ from txsink.adopt import Guest
 from txsink.calls import Calls
 from txsink.conform import require_kept
 from txsink.entry import Column
-from txsink.errors import FencedError, InvalidRequestError, TxsinkError, UnavailableError
+from txsink.errors import FencedError, InvalidRequestError, TxsinkError, UnavailableError, first_of_all
 from txsink.log import Log
 from txsink.outcome import ABORTED, ALREADY_COMMITTED, COMMITTED, ENDS, OPEN, PREPARED, UNKNOWN, Own, Result
 from txsink.publish import Publisher, name_of
@@ -73,7 +73,7 @@ class Transaction:
         self, sink: Owner, epoch: int, mode: str, metadata: dict[str, Any], parts: int | None, *, is_committed: bool
     ) -> None:
         self._calls = Calls()
-        self._own = Own(is_redundant=is_committed)
+        self._own = Own(sink.identity.run, mode, is_redundant=is_committed)
         self._end = ""  # the outcome, once no entry can change it
         self._sink = sink
         self._mode = mode
@@ -196,7 +196,10 @@ class Transaction:
         return self.result()
 
     def abort(self) -> None:
-        """Drop the epoch. What is committed stays committed; an unknown outcome is left to recovery."""
+        """Drop the epoch. What is committed stays committed.
+
+        What failed or was broken off is finished by calling it again. An unknown prepare is left to recovery.
+        """
         with self._calling("abort"):
             self._abandon(drops_prepared=True)
 
@@ -267,7 +270,7 @@ class Transaction:
         if self._own.files is not None and self.outcome in {OPEN, UNKNOWN}:
             # Asked before: what came of that decides, and its staged files may be published by now.
             sink.log.refresh()
-            if outcome.prepared_at(sink.log, writer, self.epoch, self._own.files) is not None:
+            if outcome.prepared_at(sink.log, writer, self.epoch, self._own) is not None:
                 return
         if self.outcome in {PREPARED, COMMITTED, ALREADY_COMMITTED}:
             return
@@ -315,9 +318,12 @@ class Transaction:
     def _abandon(self, *, drops_prepared: bool) -> None:
         sink = self._sink
         with self._speaking("abort"):
-            found = self.outcome
-            if found == PREPARED and drops_prepared:
+            found, is_prepared = self.outcome, self._own.was_prepared and drops_prepared
+            if is_prepared and outcome.prepared_at(sink.log, sink.identity.writer, self.epoch, self._own) is not None:
                 sink.drop(self.epoch)
+            elif is_prepared and found == ABORTED:
+                # A call before this one may have failed with its files still there.
+                recovery.finish_aborts(sink.log, sink.identity, sink.publisher)
             elif found == OPEN or (found == ABORTED and self._own.is_dropped):
                 # Once its files go it must never be prepared.
                 self._own = self._own._replace(is_dropped=True)
@@ -339,8 +345,8 @@ class Transaction:
         """The store failed: whether the call can be made again, or the epoch has to be begun again."""
         if not stager.closed or not (error.retryable or "errno" in error.context):
             raise error
-        first = "" if error.retryable else f"{error.advice}. "
-        again = f"{first}Begin epoch {self.epoch} again, and write all of it: nothing of it is in the table"
+        begin = f"Begin epoch {self.epoch} again, and write all of it: nothing of it is in the table"
+        again = f"{first_of_all(error)}{begin}"
         raise type(error)(error.attempted, error.found, again, **error.context) from error
 
     def _require_open(self, verb: str) -> None:

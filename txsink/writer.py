@@ -21,7 +21,7 @@ import msgspec
 
 from txsink import recovery, transaction
 from txsink.calls import Calls
-from txsink.errors import ConflictError, InvalidRequestError, TxsinkError, UnavailableError
+from txsink.errors import ConflictError, InvalidRequestError, TxsinkError, UnavailableError, first_of_all
 from txsink.layout import VERSION_MAX
 from txsink.log import Log
 from txsink.outcome import OPEN, PREPARED, UNKNOWN
@@ -143,11 +143,10 @@ class Sink:
             prepared = [one.epoch for one in self._pending if one.epoch <= epoch]
             if not prepared:
                 raise
-            first = "" if isinstance(error, UnavailableError) else f"{error.advice}. "
             raise type(error)(
                 what,
                 f"{error.attempted}: {error.found}. Prepared, and to be committed, is epoch {prepared[0]}",
-                f"{first}Call it again, or open the writer again: either finishes it",
+                f"{first_of_all(error)}Call it again, or open the writer again: either finishes it",
                 **{**error.context, "prepared": prepared},
             ) from error
         last = self.last_epoch

@@ -31,6 +31,7 @@ from txsink.writer import Sink
 
 # The process that commits is used again for the next batch: what it opened stays open.
 _sinks: dict[tuple[str, str, str], Sink] = {}
+_commits_to: set[str] = set()  # the tables that this process commits to, whether that succeeded or not
 
 
 class Message(WriterCommitMessage):
@@ -49,9 +50,8 @@ class _Writer:
         self._schema_json = columns.json()
         self._overwrite = overwrite
         self._columns()
-        # The process that commits each batch of a stream has no use for it.
-        is_committing = any(path == self._given.path for path, _, _ in _sinks)
-        self._workplace = None if is_committing else self._open()
+        # Who commits or aborts batches of a stream has no use for it, and its failure would hide why a commit failed.
+        self._workplace = None if self._given.path in _commits_to else self._open()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickled on its way to the executors. What cannot be written was refused before, in words of ours.
@@ -124,6 +124,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         key = (self._given.path, self._writer_of(batch), batch.run_id)
         if key not in _sinks:
             _sinks.clear()
+            _commits_to.add(self._given.path)
             _sinks[key] = open_writer(self._given.path, key[1], run=batch.run_id, **options.of_writer(self._given))
         return _sinks[key]
 
