@@ -7,12 +7,14 @@ Does not promise: what Spark makes of it. The other tests of Spark have that.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -586,7 +588,6 @@ class Spark:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.patch = patch
         patch.setattr(writers, "_sinks", {})
-        patch.setattr(writers, "_commits_to", set())
 
     def job(self, path: Path, *tasks: list[int], overwrite: bool = False, **given: str) -> None:
         writer = pyspark_txsink.DefaultSource({"path": str(path), **given}).writer(IDS, overwrite)
@@ -644,23 +645,24 @@ def test_a_stream_of_the_format_commits_each_batch_once_and_keeps_its_writer_ope
     assert not writers._sinks
 
 
-def test_an_abort_after_a_failed_commit_opens_nothing_that_could_fail_as_well(
+def test_an_abort_opens_nothing_that_could_fail_as_the_commit_did(
     as_spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seen on HDFS: Spark then tells of the failed abort alone, and nobody reads why the commit failed."""
-    path = tmp_path / "t"
-    messages = as_spark.staged(path, Batch("q", "r", 0), [0])
 
     def refused(*_: object, **__: object) -> None:
         raise UnavailableError("open it", "its quota is used up", "Make room, then retry")
 
-    monkeypatch.setattr(writers, "open_writer", refused)
-    with pytest.raises(UnavailableError):
-        as_spark.stream(path).commit(messages, 0)
+    path = tmp_path / "t"
+    messages = as_spark.staged(path, Batch("q", "r", 0), [0])
     monkeypatch.setattr(writers, "open_workplace", refused)
-    as_spark.stream(path).abort(messages, 0)
     with pytest.raises(UnavailableError):
-        as_spark.stream(tmp_path / "other")
+        as_spark.stream(path)
+    assert importlib.util.find_spec(writers.COMMITS)
+    monkeypatch.setitem(sys.modules, writers.COMMITS, ModuleType(writers.COMMITS))  # where Spark commits and aborts
+    as_spark.stream(path).abort(messages, 0)
+    as_spark.stream(path).commit(messages, 0)
+    assert rows_of(path) == [0]
 
 
 def test_another_run_of_a_stream_has_a_writer_of_its_own(as_spark: Spark, tmp_path: Path) -> None:

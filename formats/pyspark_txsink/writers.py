@@ -9,6 +9,7 @@ Does not promise: that anything lives from one call to the next. Spark makes a n
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,9 +30,10 @@ from txsink.txn import Transaction
 from txsink.workplace import Workplace
 from txsink.writer import Sink
 
+# What runs in a process of Spark that commits or aborts batches of a stream. After a failure it is a new process.
+COMMITS = "pyspark.sql.worker.python_streaming_sink_runner"
 # The process that commits is used again for the next batch: what it opened stays open.
 _sinks: dict[tuple[str, str, str], Sink] = {}
-_commits_to: set[str] = set()  # the tables that this process commits to, whether that succeeded or not
 
 
 class Message(WriterCommitMessage):
@@ -51,7 +53,7 @@ class _Writer:
         self._overwrite = overwrite
         self._columns()
         # Who commits or aborts batches of a stream has no use for it, and its failure would hide why a commit failed.
-        self._workplace = None if self._given.path in _commits_to else self._open()
+        self._workplace = None if COMMITS in sys.modules else self._open()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickled on its way to the executors. What cannot be written was refused before, in words of ours.
@@ -124,7 +126,6 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         key = (self._given.path, self._writer_of(batch), batch.run_id)
         if key not in _sinks:
             _sinks.clear()
-            _commits_to.add(self._given.path)
             _sinks[key] = open_writer(self._given.path, key[1], run=batch.run_id, **options.of_writer(self._given))
         return _sinks[key]
 
