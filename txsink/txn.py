@@ -196,10 +196,7 @@ class Transaction:
         return self.result()
 
     def abort(self) -> None:
-        """Drop the epoch. What is committed stays committed.
-
-        What failed or was broken off is finished by calling it again. An unknown prepare is left to recovery.
-        """
+        """Drop the epoch, or finish that. What is committed stays; an unknown prepare is left to recovery."""
         with self._calling("abort"):
             self._abandon(drops_prepared=True)
 
