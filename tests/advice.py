@@ -54,7 +54,23 @@ _MADE_ANEW = "test_log_gaps.py::test_a_writer_of_a_table_that_was_made_anew_plan
 _RENAMED = "test_log_gaps.py::test_a_writer_of_a_table_that_was_renamed_is_not_sent_to_a_new_one"
 _PUT_BACK = "test_bad_input.py::test_a_damaged_entry_is_named_and_once_restored_the_table_goes_on"
 _RECOVERED = "test_log.py::test_an_unknown_outcome_of_a_prepare_deletes_nothing_and_recovery_commits"
+_ADVICE = "test_advice_log.py::test_"
 FOLLOWED: dict[tuple[str, str], str] = {
+    ("entry", "Write fewer files"): f"{_ADVICE}fewer_files_per_epoch_are_written_by_the_same_writer",
+    (
+        "entry",
+        "Upgrade txsink to a release that reads format",
+    ): f"{_ADVICE}a_later_release_is_what_reads_a_later_format",
+    (
+        "gaps",
+        "Restore it from a copy; nothing",
+    ): f"{_ADVICE}an_entry_that_is_missing_in_the_middle_is_restored_from_a_copy",
+    ("log", "Name a later version"): f"{_ADVICE}a_later_version_is_there_where_an_earlier_one_has_expired",
+    ("recovery", "Choose on_newer"): f"{_ADVICE}either_choice_leads_on_where_later_epochs_are_committed",
+    ("recovery", "Choose one of"): f"{_ADVICE}either_choice_leads_on_where_later_epochs_are_committed",
+    ("recovery", "Inspect it"): (
+        f"{_ADVICE}the_only_copy_of_a_committed_file_is_kept_and_put_back_by_hand_the_table_is_whole"
+    ),
     ("gaps", "Restore it from a copy, or {}"): _LED_OUT,
     ("gaps", "Restore the log"): "test_repair.py::test_a_log_whose_first_entry_is_lost_is_told_to_be_restored",
     ("gaps", "Open it again: it goes on"): _RESTORED,
