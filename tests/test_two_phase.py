@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -355,12 +356,22 @@ class TwoPhaseSuite:
         with pytest.raises(InvalidRequestError, match="restore a state"):
             target.open().restore_state(state)
 
-    @pytest.mark.parametrize("checkpoint_id", [-1, True, 1.0, "1", None, 2**63])
+    @pytest.mark.parametrize("checkpoint_id", [-1, True, np.True_, 1.0, np.float64(1), "1", None, 2**63])
     def test_a_checkpoint_id_is_an_integer_from_0(self, target: Target, checkpoint_id: Any) -> None:
         sink = target.open()
         for act in (sink.snapshot_state, sink.notify_checkpoint_complete):
             with pytest.raises(InvalidRequestError, match="2\\^63"):
                 act(checkpoint_id)
+
+    def test_a_checkpoint_id_of_numpy_is_the_same_integer(self, target: Target) -> None:
+        """What counts batches is often numpy's, or another library's."""
+        sink = target.open()
+        state = sink.snapshot_state(np.int64(3))
+        assert json.loads(json.dumps(state)) == state
+        assert sink.pending_checkpoints == [3]
+        assert type(sink.pending_checkpoints[0]) is int
+        sink.notify_checkpoint_complete(np.uint8(3))
+        assert sink.pending_checkpoints == []
 
     def test_checkpoints_grow(self, target: Target) -> None:
         sink = target.open()

@@ -23,10 +23,12 @@ What one `snapshot_state` returns (plain JSON, checked when it comes back):
 from __future__ import annotations
 
 import logging
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, cast
 
 import msgspec
 
@@ -191,11 +193,11 @@ class TwoPhaseCommitSink(ABC, Generic[In, Txn]):
             raise _half_taken(what, self._taking)
         self.invoke(self._begin().txn, value)
 
-    def snapshot_state(self, checkpoint_id: int) -> dict[str, Any]:
+    def snapshot_state(self, checkpoint_id: SupportsIndex) -> dict[str, Any]:
         """Pre-commit the current transaction for the checkpoint and begin the next. Returns what to restore."""
         what = f"take checkpoint {checkpoint_id!r}"
         self._require_ready(what)
-        _require_id(what, checkpoint_id)
+        checkpoint_id = _id(what, checkpoint_id)
         if self._taking not in {None, checkpoint_id}:
             raise _half_taken(what, self._taking)
         if self._last is not None and checkpoint_id <= self._last:
@@ -213,15 +215,15 @@ class TwoPhaseCommitSink(ABC, Generic[In, Txn]):
         following = None if self._is_finished else self._begin()
         return self._state(what, following)
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: SupportsIndex) -> None:
         """Commit everything pre-committed for this checkpoint or an earlier one. Late notices do nothing."""
         what = f"complete checkpoint {checkpoint_id!r}"
         self._require_open(what)
-        _require_id(what, checkpoint_id)
+        checkpoint_id = _id(what, checkpoint_id)
         due = [self._pending[one] for one in self.pending_checkpoints if one <= checkpoint_id]
         self._settle(due, self._commit)
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: SupportsIndex) -> None:
         """Nothing is dropped: what was pre-committed for it is committed with the next checkpoint that completes."""
         self._require_open(f"abort checkpoint {checkpoint_id!r}")
 
@@ -353,11 +355,17 @@ def _half_taken(what: str, checkpoint_id: int | None) -> InvalidRequestError:
     )
 
 
-def _require_id(what: str, checkpoint_id: object) -> None:
-    if type(checkpoint_id) is not int or not 0 <= checkpoint_id <= VERSION_MAX:
+def _id(what: str, checkpoint_id: SupportsIndex) -> int:
+    """The id as a number, of whatever kind of integer it is."""
+    number = -1
+    if not isinstance(checkpoint_id, bool):
+        with suppress(TypeError):
+            number = operator.index(checkpoint_id)
+    if not 0 <= number <= VERSION_MAX:
         raise InvalidRequestError(
             what, "the checkpoint id is no integer from 0 to 2^63 - 1", "Number checkpoints from 0"
         )
+    return number
 
 
 def _require_timeout(seconds: float | None, ratio: float, *, drop_expired: bool) -> None:
