@@ -11,11 +11,12 @@ import pytest
 from logs import grow, opened
 from place import Place, begin_publish, commit, prepared, rows
 from seen import entry_file, names, rows_of, small_blocks, staging
-from txsink import commands_repair, layout, recovery, repair
+from txsink import commands_repair, layout, recovery, repair, segment
 from txsink.commands import UNHEALTHY
 from txsink.commands_repair import repair as command
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError
 from txsink.log import Log
+from txsink.segment import Fact
 from txsink.store.local import LocalStore
 from txsink.testing.faults import FaultyStore, crash_before
 from txsink.testing.simdisk import Crash
@@ -168,6 +169,17 @@ def test_damaged_summaries_and_segments_are_made_again(place: Place, damage: str
             assert opened(place).facts() == expected
             assert place.table().verify() == []
     assert rows_of(place.path) == [*range(12)]
+
+
+def test_a_segment_is_made_of_parts_that_hold_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty part is a part: what it was made of is not asked for, and may have expired."""
+    log = opened(place)
+    held: dict[str, list[Fact] | None] = {"a": [], "b": []}
+    monkeypatch.setattr(repair, "_held", lambda _, path: held.get(path))
+    monkeypatch.setattr(layout, "segment_path", lambda first, _: {0: "a", 8: "b"}.get(first, "gone"))
+    monkeypatch.setattr(segment, "children", lambda first, last: [(0, 7), (8, 15)] if (first, last) == (0, 15) else [])
+    monkeypatch.setattr(log, "facts_of", lambda *_: pytest.fail("the entries are not asked"))
+    assert repair._parts(log, 0, 15) == []
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -283,13 +283,15 @@ def _source(log: Log, first: int, last: int) -> list[Fact] | None:
 
 def _parts(log: Log, first: int, last: int) -> list[Fact] | None:
     """What a segment is made of, from its parts or entries; None when these are gone as well."""
+    children = segment.children(first, last)
     found: list[Fact] = []
-    for child in segment.children(first, last):
-        held = _held(log, layout.segment_path(*child)) or _parts(log, *child)
+    for child in children:
+        held = _held(log, layout.segment_path(*child))
+        held = _parts(log, *child) if held is None else held
         if held is None:
             return None
         found += held
-    if found:
+    if children:
         return found
     try:
         return log.facts_of(first, last)
