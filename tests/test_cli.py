@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +12,15 @@ from typing import Any
 import pytest
 
 from place import Place, begin_publish, prepared, tree
-from seen import staging
+from seen import small_blocks, staging
 from txsink import layout, recovery, transaction
 from txsink.cli import main, printable
 from txsink.errors import FencedError
 from txsink.sink import open_sink
 from txsink.store.local import LocalStore
 from txsink.writer import Sink
+
+__all__ = ["small_blocks"]
 
 OK, ERROR, USAGE, UNHEALTHY = 0, 1, 2, 3
 READING = ("status", "log", "files", "pending", "verify")
@@ -154,6 +157,38 @@ def test_log_says_below_which_version_it_has_expired(place: Place, cli: Cli) -> 
     assert cli.json("log")["boundary"] == 63
     assert "Versions below 63 have expired." in cli.text("log")
     assert "older ones have expired" in cli.refused("files", "--version", 5)
+
+
+def test_a_version_that_never_was_is_not_said_to_have_expired(place: Place, cli: Cli) -> None:
+    place.write(0, {"id": [1]})
+    for version in (-1, 9):
+        told = cli.refused("files", "--version", version)
+        assert "versions 0 to 2 are there\n" in told
+        assert "have expired" not in told
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_below_expired_versions_there_are_none(place: Place, cli: Cli) -> None:
+    for epoch in range(12):
+        place.write(epoch, {"id": [epoch]})
+    recovery.expire(place.table().log, 16)
+    assert "older ones have expired" in cli.refused("files", "--version", 0)
+    assert "have expired" not in cli.refused("files", "--version", -1)
+
+
+def test_the_mark_of_a_run_is_shown_as_what_it_is(place: Place, cli: Cli) -> None:
+    """It has no epoch: the largest there can be stood in its place."""
+    dead = place.sink(layout="delta")
+    dead.begin(3).stager()
+    place.sink(recover=False)
+    dead.about_to_stage(by_others=True)
+    mark = layout.mark_path("w", dead.run)
+    (place.path / mark).parent.mkdir(parents=True, exist_ok=True)
+    (place.path / mark).write_bytes(b"mark")
+    (step,) = cli.json("sweep")["plan"]
+    assert (step["action"], step["writer"], step["run"], step["epoch"]) == ("delete", "w", dead.run, None)
+    assert (step["path"], step["bytes"]) == (mark, 4)
+    assert str(layout.VERSION_MAX) not in cli.text("sweep")
 
 
 def test_files_tells_each_file_at_head_and_at_a_version(place: Place, cli: Cli) -> None:
@@ -471,6 +506,18 @@ def test_a_path_without_a_table_is_an_error_and_nothing_is_created(place: Place,
 def test_wrong_usage_is_exit_code_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == USAGE
     assert "Usage: txsink" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", ["txsink", "txsink.cli"])
+def test_a_module_is_run_as_the_command(place: Place, module: str) -> None:
+    place.write(0, {"id": [1]})
+    done = subprocess.run(
+        [sys.executable, "-m", module, "files", str(place.path), "--output", "json"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert len(json.loads(done.stdout)["files"]) == 1
+    wrong = subprocess.run([sys.executable, "-m", module, "nonsense"], capture_output=True, text=True, check=False)
+    assert (wrong.returncode, "Usage: txsink" in wrong.stderr) == (USAGE, True)
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ ORDER = (
     "delta_state", "delta", "delta_actions", "delta_back", "delta_overwrite", "delta_files", "delta_upkeep", "adopt",
     "decision", "publish", "admission", "transaction", "recovery", "snapshot", "history", "delta_view", "audit",
     "repair", "workplace", "txn", "writer", "ground", "sink", "convert", "table", "two_phase", "file_sink",
-    "plans", "commands", "commands_repair", "cli", "testing",
+    "plans", "commands", "commands_repair", "cli", "__main__", "testing",
 )  # fmt: skip
 
 # What may be imported in few places only; nowhere else in txsink/ (and, where it says so, in formats/).

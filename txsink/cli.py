@@ -204,3 +204,7 @@ def _table(grid: Grid) -> Any:
     for row in grid.rows:
         table.add_row(*(Text("" if cell is None else printable(cell)) for cell in row))
     return table
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -81,6 +81,9 @@ def left_plan(table: Table, writer: str) -> list[dict[str, Any]]:
 
 def on_staged(table: Table, action: str, name: StagedName) -> dict[str, Any]:
     """A step for one staged file."""
+    if name.path.startswith(f"{layout.MARK_DIRECTORY}/"):  # of a run, and of no epoch
+        at, size = name.path, _bytes(table, f"{table.path}/{name.path}")
+        return {"action": action, "writer": name.writer, "run": name.run, "epoch": None, "path": at, "bytes": size}
     path = name.path if name.upload else f"{layout.run_directory(name.writer, name.run)}/{name.path}"
     known = {"writer": name.writer, "run": name.run, "epoch": name.epoch, "path": path}
     # What a pending upload holds, a store tells for each of its parts alone.

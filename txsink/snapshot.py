@@ -41,7 +41,7 @@ def require_retained(state: State, version: int, what: str) -> None:
     """Refuse a version that is not in the log any more, or not yet."""
     if not isinstance(version, int) or isinstance(version, bool) or not state.boundary <= version <= state.version:
         found = f"versions {state.boundary} to {state.version} are there"
-        if isinstance(version, int) and version < state.boundary:
+        if isinstance(version, int) and 0 <= version < state.boundary:
             found = f"{found}; older ones have expired"
         raise InvalidRequestError(
             what, found, "Name one of them", version=version, boundary=state.boundary, head=state.version
