@@ -295,7 +295,7 @@ def overtaken(table: Path) -> Callable[[Iterator[Any]], Iterator[Any]]:
 def test_of_two_live_runs_of_a_query_the_one_that_was_overtaken_stops(spark: SparkSession, stream: Stream) -> None:
     """S20: in the middle of its second batch; Spark's own writer finds first that its directory was swept."""
     stream.query = lambda df: df.mapInArrow(overtaken(stream.table), df.schema)
-    with pytest.raises(Exception, match=r"FencedError|_temporary/0 does not exist"):
+    with pytest.raises(Exception, match="FencedError"):
         stream.run()
     assert len(ids(spark, stream.table)) == 20
     stream.query = lambda df: df

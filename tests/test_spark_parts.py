@@ -24,7 +24,7 @@ import txsink
 from seen import rows_of
 from txsink.errors import ConflictError, FencedError, InternalError, InvalidRequestError, UnavailableError
 from txsink.schema import columns_of
-from txsink.sink import open_workplace
+from txsink.sink import open_workplace, open_writer
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
@@ -267,6 +267,28 @@ def test_sparks_writer_is_not_told_what_nobody_asked_for() -> None:
     fast._write_parquet(df, sink, "file:///x", {})
     assert "maxRecordsPerFile" not in writing.asked["options"]
     assert "partitionBy" not in writing.asked
+
+
+@pytest.mark.parametrize("is_overtaken", [True, False])
+def test_a_batch_that_was_overtaken_is_fenced_whatever_spark_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_overtaken: bool
+) -> None:
+    """The newer run's sweep takes away what Spark is writing into, which then misses it."""
+
+    def write(*_: object) -> None:
+        if is_overtaken:
+            open_writer(tmp_path / "t", "w").close()
+        raise FileNotFoundError("_temporary/0 does not exist")
+
+    monkeypatch.setattr(fast, "_write_parquet", write)
+    counted: Any = SimpleNamespace(df=None)
+    with open_writer(tmp_path / "t", "w") as sink:
+        txn = sink.begin(1)
+        with pytest.raises(FencedError if is_overtaken else FileNotFoundError) as caught:
+            fast._stage_by_spark(counted, sink, txn, (), {})
+        assert isinstance(caught.value.__context__, FileNotFoundError) is is_overtaken
+        if not is_overtaken:
+            txn.abort()
 
 
 def test_a_path_of_sparks_is_the_same_place() -> None:

@@ -25,9 +25,10 @@ from pyspark.sql import DataFrame
 from pyspark_txsink import arrow, counted_rows, identity, session, types
 from pyspark_txsink.identity import Batch
 from pyspark_txsink.options import absolute
+from txsink import transaction
 from txsink.adopt import Guest
 from txsink.entry import Column
-from txsink.errors import InvalidRequestError, TxsinkError
+from txsink.errors import FencedError, InvalidRequestError, TxsinkError
 from txsink.outcome import Result
 from txsink.sink import open_writer
 from txsink.stage import StagedFile
@@ -179,11 +180,23 @@ def _stage_by_spark(
             _write_parquet(counted.df, sink, uri, options)
         staged = guest.adopt(columns, sink.log.stamps.new_id)
         counted.check(staged, uri)
-    except BaseException:
+    except BaseException as error:
         with suppress(TxsinkError):  # the error under way says more, and a sweep finds what is left
             guest.drop()
+        if isinstance(error, Exception):
+            _require_standing(sink)
         raise
     return staged
+
+
+def _require_standing(sink: Sink) -> None:
+    """FencedError where a newer run has taken over: its sweep took away what Spark then missed, which says less."""
+    try:
+        transaction.standing(sink.log, sink.log.refresh(), sink.identity)
+    except FencedError:
+        raise
+    except TxsinkError:
+        pass  # the error under way says more
 
 
 @contextmanager
