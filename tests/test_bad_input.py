@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -55,10 +56,10 @@ def check_told(error: TxsinkError, *parts: str) -> None:
 
 
 @contextmanager
-def refused(*parts: str, kind: type[TxsinkError] = InvalidRequestError) -> Iterator[None]:
+def refused(*parts: str, kind: type[TxsinkError] = InvalidRequestError) -> Iterator[pytest.ExceptionInfo[TxsinkError]]:
     """The call fails with an error of this class, which is clear."""
     with pytest.raises(kind) as caught:
-        yield
+        yield caught
     check_told(caught.value, *parts)
 
 
@@ -410,6 +411,71 @@ def test_a_strange_name_of_a_writer_is_a_name_and_stages_in_its_place(place: Pla
     with place.sink(name) as sink:
         assert sink.last_epoch == 0
         assert sink.sweep() == []
+    assert rows_of(place.path) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("act", ["write", "open_writer", "open_table", "staging_path", "ParquetFileSink"])
+def test_a_path_that_is_not_utf_8_is_refused_before_anything_is_there(tmp_path: Path, act: str) -> None:
+    """pyarrow, and every reader that is told of a path as text, could not open its files."""
+    path = os.fsdecode(os.fsencode(str(tmp_path)) + b"/\xff")
+    acts: dict[str, Callable[[], object]] = {
+        "write": lambda: txsink.write(Path(path), {"id": [1]}, writer="w", epoch=0),
+        "open_writer": lambda: txsink.open_writer(path, "w"),
+        "open_table": lambda: txsink.open_table(path),
+        "staging_path": lambda: txsink.open_writer(str(tmp_path / "T"), "w", staging_path=path),
+        "ParquetFileSink": lambda: txsink.ParquetFileSink(path, "w"),
+    }
+    with refused("open", "the path is not UTF-8", "Name another path") as caught:
+        acts[act]()
+    str(caught.value).encode()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", ["append", None])
+def test_a_dynamic_overwrite_that_would_append_is_refused(place: Place, mode: str | None) -> None:
+    options: dict[str, Any] = {} if mode is None else {"mode": mode}
+    with (
+        place.sink() as sink,
+        refused("partition_overwrite is 'dynamic', and mode is 'append'", "Give mode='overwrite'"),
+    ):
+        sink.begin(1, partition_overwrite="dynamic", **options)
+    with refused("partition_overwrite is 'dynamic'"):
+        place.write(1, {"id": [3], "day": ["c"]}, partition_overwrite="dynamic", **options)
+    check_unharmed(place)
+
+
+def deep(depth: int, *, is_dict: bool) -> object:
+    found: object = 1
+    for _ in range(depth):
+        found = {"k": found} if is_dict else [found]
+    return found
+
+
+CYCLIC: list[object] = []
+CYCLIC += [CYCLIC, CYCLIC]
+
+
+@pytest.mark.parametrize("shape", ["rows", "columns", "a generator", "pandas", "a known column"])
+@pytest.mark.parametrize("kind", ["lists", "dicts", "a cycle"])
+def test_values_nested_too_deep_are_refused_by_the_columns_name(place: Place, shape: str, kind: str) -> None:
+    """Arrow calls itself for each level: 3,000 dicts in one another ended the process."""
+    value = CYCLIC if kind == "a cycle" else deep(3000, is_dict=kind == "dicts")
+    data: Any = {"id": [3], "day": ["c"], "deep": [value]}
+    told = "column 'deep' is nested more than 48 deep"
+    if shape == "a known column":
+        data, told = {"id": [3], "day": [value]}, "column 'day' is string and would not hold"
+    elif shape == "pandas":
+        data = pd.DataFrame(data)
+    elif shape != "columns":
+        rows = [{"id": 3, "day": "c", "deep": value}]
+        data = rows if shape == "rows" else iter(rows)
+    with refused(told):
+        place.write(1, data, merge_schema=True)
+    check_unharmed(place)
+
+
+def test_values_nested_as_deep_as_readers_go_are_taken(place: Place) -> None:
+    place.write(1, [{"id": 3, "day": "c", "deep": deep(48, is_dict=False)}], merge_schema=True)
     assert rows_of(place.path) == [1, 2, 3]
 
 

@@ -12,13 +12,19 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from place import Place, commit, rows, staged_files
 from seen import rows_of
+from txsink import txn as transactions
+from txsink import writer as writers
+from txsink.calls import Calls
 from txsink.errors import ConflictError, FencedError, InvalidRequestError, OutcomeUnknownError, UnavailableError
 from txsink.sink import open_sink, open_workplace, open_writer, stamps
 from txsink.store.local import LocalStore
@@ -360,6 +366,30 @@ def test_what_is_dropped_without_an_end_gives_a_resource_warning(tmp_path: Path,
         del sink, txn
         gc.collect()
     assert [one.category for one in seen] == [ResourceWarning] * told
+
+
+class Halting(Calls):
+    """Ctrl-C comes in the middle of an object that is being made."""
+
+    def __init__(self) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("module", [transactions, writers], ids=["a transaction", "a writer"])
+def test_ctrl_c_while_it_is_made_is_all_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType
+) -> None:
+    unraisable: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    with open_writer(tmp_path / "t", "w") as sink:
+        act = partial(sink.begin, 1) if module is transactions else partial(open_writer, tmp_path / "t", "x")
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "Calls", Halting)
+            with pytest.raises(KeyboardInterrupt):
+                act()
+        gc.collect()
+        assert unraisable == []
+        sink.begin(1).commit()
 
 
 def test_a_commit_of_the_next_run_is_told_to_the_transaction_that_prepared_it(place: Place) -> None:

@@ -19,7 +19,7 @@ from txsink.schema import STORED_AS, is_list_view, parts_of, schema_of, storable
 
 Data = TypeVar("Data", pa.Table, pa.RecordBatch)
 _SHOWN_CHARS = 80
-_DEPTH_MAX = 48  # a list or map takes two levels of a Parquet schema, of which pyarrow reads 100
+DEPTH_MAX = 48  # a list or map takes two levels of a Parquet schema, of which pyarrow reads 100
 
 
 def conform(data: Data, target: pa.Schema, what: str = "write rows") -> Data:
@@ -38,10 +38,10 @@ def require_shallow(given: pa.Schema, what: str) -> None:
     """Refuse a column that is nested so deep that its files could be written, and not be read."""
     for field in given:
         parts, depth = parts_of(field.type), 0
-        while parts and depth <= _DEPTH_MAX:
+        while parts and depth <= DEPTH_MAX:
             parts, depth = [inner for part in parts for inner in parts_of(part)], depth + 1
-        if depth > _DEPTH_MAX:
-            found = f"column {field.name!r} is nested more than {_DEPTH_MAX} deep, which readers refuse"
+        if depth > DEPTH_MAX:
+            found = f"column {field.name!r} is nested more than {DEPTH_MAX} deep, which readers refuse"
             raise InvalidRequestError(what, found, "Cast it to a string, or flatten it", column=field.name)
 
 

@@ -19,9 +19,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from txsink import values as python_values
+from txsink.conform import DEPTH_MAX
 from txsink.errors import InvalidRequestError
 
 _ROWS_PER_TABLE = 10_000
+_CONTAINERS = (list, tuple, set, frozenset, Mapping)
 _ACCEPTED = (
     "Pass an Arrow table, batch or reader, a pyarrow dataset, a pandas or polars frame, any object with "
     "__arrow_c_stream__ or __arrow_c_array__, an iterable of these, a dict of lists, or an iterable of dicts (rows)"
@@ -134,13 +136,31 @@ def _array(values: Any, name: str, known: pa.Schema, what: str) -> pa.ChunkedArr
             _check_categories(values, column, name)
             return column
         kind = known.field(name).type if name in known.names else pa.null()
-        return pa.chunked_array([python_values.exact(list(values), name, None if pa.types.is_null(kind) else kind)])
+        values = list(values)
+        if pa.types.is_null(kind):
+            _require_shallow(values, name, what)
+        return pa.chunked_array([python_values.exact(values, name, None if pa.types.is_null(kind) else kind)])
     except python_values.UnfitError as error:
         raise _unfit(error, what) from error
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidRequestError(
             what, f"the values of column {name!r} are no column: {error}", "Give all of them one type", column=name
         ) from error
+
+
+def _require_shallow(values: Iterable[Any], name: object, what: str) -> None:
+    """Refuse values nested so deep that pyarrow, which calls itself for each level, would end the process."""
+    values = list(values)
+    kinds = {kind for kind in set(map(type, values)) if issubclass(kind, _CONTAINERS)}
+    level = [value for value in values if type(value) in kinds] if kinds else []
+    for _ in range(DEPTH_MAX):
+        parts = chain.from_iterable(value.values() if isinstance(value, Mapping) else value for value in level)
+        # Each once: a list may hold itself.
+        level = list({id(part): part for part in parts if isinstance(part, _CONTAINERS)}.values())
+        if not level:
+            return
+    found = f"column {name!r} is nested more than {DEPTH_MAX} deep, which readers refuse"
+    raise InvalidRequestError(what, found, "Cast it to a string, or flatten it", column=name)
 
 
 def _holds_objects(values: Any) -> bool:
@@ -176,11 +196,14 @@ def _from_pandas(frame: Any, what: str) -> pa.Table:
         raise InvalidRequestError(
             what, found, "Name it to store it as a column, or `reset_index(drop=True)` to drop it"
         )
+    given = [frame.iloc[:, at] for at in range(frame.shape[1])]
+    given += [index.get_level_values(at) for at in range(index.nlevels)] if named else []
+    for values in given:
+        if _holds_objects(values):
+            _require_shallow(values, values.name, what)
     table: pa.Table = _checked(lambda: pa.Table.from_pandas(frame, preserve_index=named), frame, what)
     if table.num_rows != len(frame):
         raise InvalidRequestError(what, f"{len(frame)} rows without a column were given", "Give the rows a column")
-    given = [frame.iloc[:, at] for at in range(frame.shape[1])]
-    given += [index.get_level_values(at) for at in range(index.nlevels)] if named else []
     try:
         for name, values, column in zip(table.column_names, given, table.columns, strict=True):
             if _holds_objects(values):

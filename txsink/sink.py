@@ -318,7 +318,7 @@ def _options(path: str, given: dict[str, Any]) -> tuple[Options, StageOptions]:
             raise InvalidRequestError(f"open {path}", f"unknown option {name!r}", advice)
     chosen = {name: value for name, value in given.items() if name in own}
     chosen["storage_options"] = StorageOptions.of(chosen.get("storage_options"))
-    if hasattr(chosen.get("staging_path"), "__fspath__"):
+    if isinstance(chosen.get("staging_path"), str) or hasattr(chosen.get("staging_path"), "__fspath__"):
         chosen["staging_path"] = uri_of(chosen["staging_path"])
     by = chosen.get("partition_by")
     if isinstance(by, str):

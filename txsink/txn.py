@@ -238,7 +238,8 @@ class Transaction:
         raise InvalidRequestError(self._what("pickle"), found, "Send what `stager()` returns to the workers")
 
     def __del__(self) -> None:
-        if self._has_rows and not self._end and self._own.files is None and not self._own.is_dropped:
+        is_made = hasattr(self, "is_asked")  # Ctrl-C may have come before
+        if is_made and self._has_rows and not self._end and self._own.files is None and not self._own.is_dropped:
             found = "it was written to, and neither committed nor aborted"
             warnings.warn(f"{self._what('drop')}: {found}", ResourceWarning, stacklevel=2, source=self)
 

@@ -44,7 +44,10 @@ class UnfitError(ValueError):
     """A value that its column would not hold exactly; `path` names the column or the part of it."""
 
     def __init__(self, path: str, value: object, kind: pa.DataType, why: str = "") -> None:
-        shown = repr(value)
+        try:
+            shown = repr(value)
+        except RecursionError:
+            shown = "a value of many levels"
         self.path = path
         self.value = shown if len(shown) <= _SHOWN_CHARS else f"{shown[:_SHOWN_CHARS]}…"
         self.type = str(kind)

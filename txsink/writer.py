@@ -106,6 +106,9 @@ class Sink:
         expected = None if parts is None else _whole(parts)
         if parts is not None and (expected is None or expected < 0):
             raise InvalidRequestError(what, f"parts is {parts!r}", "Give the number of parts, 0 or more")
+        if partition_overwrite == "dynamic" and mode == "append":
+            found = "partition_overwrite is 'dynamic', and mode is 'append', which replaces nothing"
+            raise InvalidRequestError(what, found, "Give mode='overwrite' as well, or leave partition_overwrite out")
         kept = _metadata(what, {} if metadata is None else metadata)
         if mode == "overwrite" and partition_overwrite == "dynamic":
             mode = OVERWRITE_PARTITIONS
@@ -258,7 +261,7 @@ class Sink:
         raise InvalidRequestError(what, "a writer belongs to its process", "Send `Transaction.stager()` to the workers")
 
     def __del__(self) -> None:
-        if not self._is_closed:
+        if not getattr(self, "_is_closed", True):  # not there: making it was broken off
             what = f"the writer {self.identity.writer!r} was not closed"
             warnings.warn(what, ResourceWarning, stacklevel=2, source=self)
 

@@ -212,6 +212,10 @@ def uri_of(path: object) -> str:
     if not isinstance(text, str):
         found = f"it is of type {type(path).__name__}, not a string or a path"
         raise InvalidRequestError(f"open {path!r}", found, "Give a path")
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        raise InvalidRequestError(
+            f"open {text!r}", "the path is not UTF-8, and no reader takes it", "Name another path"
+        )
     return text
 
 
