@@ -327,6 +327,7 @@ def _in_child(run: Any, cpu: float | None) -> dict[str, Any] | None:
     if process == 0:
         try:
             os.setsid()
+            os.chdir(tempfile.gettempdir())  # a mutant may write to a relative path
             os.close(reads)
             null = os.open(os.devnull, os.O_RDWR)
             for number in (0, 1, 2):
