@@ -125,6 +125,49 @@ def test_a_reader_of_a_table_that_went_back_says_so(place: Place) -> None:
         reader.refresh()
 
 
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("act", [Log.facts, Log.live])
+def test_who_lists_the_files_of_a_table_that_went_back_is_told_and_goes_on_with_nothing(
+    place: Place, act: Callable[[Log], object]
+) -> None:
+    """I1: seen: the list was that of the copy, and the writer then committed on top of it, told nothing."""
+    writing = opened(place)
+    grow(writing, 5)
+    copy = place.path.parent / "copy"
+    shutil.copytree(place.path, copy)
+    grow(writing, 40)
+    recovery.expire(writing, writing.state.version)
+    restore(place, copy)
+    for _ in range(2):
+        with pytest.raises(CorruptError, match="the log ends at entry 5: it was restored from a copy"):
+            act(writing)
+    names = log_names(place)
+    with pytest.raises(CorruptError, match="the log ends at entry 5: it was restored from a copy"):
+        writing.append(claim_by("w"))
+    assert log_names(place) == names
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("later", [0, 3, 30])
+def test_an_overwrite_of_a_table_that_went_back_below_an_expiry_is_refused_as_such(place: Place, later: int) -> None:
+    """I3: seen: InternalError, as what it was to replace was listed by the log of the copy."""
+    sink = place.sink("w")
+    commit(sink, 1, 2)
+    copy = place.path.parent / "copy"
+    shutil.copytree(place.path, copy)
+    commit(sink, *range(3, 20))
+    sink.close()
+    recovery.expire(place.table().log, 100)
+    sink = place.sink("w")
+    restore(place, copy)
+    for epoch in range(later):
+        place.write(epoch, {"id": [epoch]}, writer="other")
+    before = tree(place.path)
+    with pytest.raises((ConflictError, CorruptError), match="restored from a copy"):
+        overwrite(sink, 50)
+    assert tree(place.path) == before
+
+
 def test_in_a_bucket_a_writer_that_has_rested_is_not_told_that_it_committed(place: Place) -> None:
     """I3: names are kept there, so nothing is looked at after the put."""
     bucket = Objects()

@@ -123,7 +123,8 @@ class Log:
             with suppress(InvalidRequestError):
                 return self._all_facts()
             # A segment was merged and its parts expired under us: the newest state names the merged one.
-            self.load()
+            if self.is_as_read(to_the_end=False):  # if not, it was loaded, unless the log went back
+                self.load()
         with gaps.unlisted(self.root):
             return self._all_facts()
 
@@ -131,8 +132,7 @@ class Log:
         """The files of the newest state known, by path, in the order they were committed."""
         version, found = self._live
         if version > self.state.version or version < (self.state.version + 1) // BLOCK * BLOCK - 1:
-            new = segment.rows_of(self.facts())
-            found = {}
+            new, found = segment.rows_of(self.facts()), {}
         else:
             new = self.facts_of(version + 1, self.state.version)
         for fact in new:
