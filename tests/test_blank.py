@@ -57,6 +57,19 @@ def test_what_lies_staged_in_the_one_layout_is_swept_before_the_other_comes(plac
     assert place.sink(layout="delta").log.state.layout == "delta"
 
 
+def test_what_a_run_stages_after_its_empty_table_took_another_layout_is_swept(place: Place) -> None:
+    """I1: under a final name, where readers of the directory take it for rows."""
+    txn = place.sink(layout="delta").begin(1)
+    place.sink("v", layout="parquet").close()
+    txn.stager().stage(rows(1))
+    assert len([*place.path.glob("*.parquet")]) == 1
+    with place.sink() as sink:
+        assert [*place.path.glob("*.parquet")] == []
+        with sink.begin(1) as again:
+            again.write(rows(1))
+    assert rows_of(place.path) == [1]
+
+
 @pytest.mark.parametrize("options", [{"partition_by": "id"}, {"layout": "delta"}])
 def test_a_writer_that_was_open_meanwhile_is_refused(place: Place, options: dict[str, Any]) -> None:
     """I6: what it staged lies where the table no longer looks."""

@@ -197,6 +197,29 @@ def test_a_power_cut_never_leaves_a_pointer_to_a_torn_checkpoint() -> None:
     assert found == {pointer}
 
 
+@pytest.mark.parametrize("newest", [0, 2])
+def test_a_checkpoint_that_took_long_never_sets_the_pointer_back(place: Place, newest: int) -> None:
+    """What a newer one made needless may be deleted by then, and the older one with it."""
+    sink = place.sink(layout="delta")
+    for epoch in range(3):
+        with sink.begin(epoch) as txn:
+            txn.write({"id": [epoch]})
+    delta = DeltaLog(LocalStore(), str(place.path), place.stamps, str(place.path))
+    real = delta_upkeep._move_in
+
+    def late(of: DeltaLog, scratch: str, names: list[str], version: int) -> None:
+        if newest:
+            deltalake.DeltaTable(str(place.path), newest).create_checkpoint()
+        real(of, scratch, names, version)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delta_upkeep, "_move_in", late)
+        delta_upkeep._checkpoint_aside(delta, deltalake.DeltaTable(str(place.path), 1))
+    pointer = json.loads((place.path / layout.DELTA_POINTER_PATH).read_text())
+    assert pointer["version"] == max(newest, 1)
+    assert deltalake.DeltaTable(str(place.path)).to_pyarrow_table().num_rows == 3
+
+
 def test_a_listing_that_shows_a_commit_and_not_the_one_before_is_read_again(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,7 @@ from txsink.plans import (
     staged_plan,
     step,
 )
-from txsink.publish import DELTA, PARQUET
+from txsink.publish import DELTA, PARQUET, former_of
 from txsink.sink import new_id, open_writer, stamps
 from txsink.store import open_store
 from txsink.table import PendingTransaction, Table, open_table
@@ -217,21 +217,25 @@ def sweep(path: str, writer: str | None, *, yes: bool) -> Report:
     """Delete what nobody can name any more: orphans among staged files, half-made log objects."""
     table = open_table(path)
     # Listed before `sweep` reads the log once more.
-    names = table.publisher.left(writer, table.log.state.writers)
+    publishers = [one for one in (table.publisher, former_of(table.log)) if one is not None]
+    left = [(one, one.left(writer, table.log.state.writers)) for one in publishers]
     table.refresh()
     # Asked on behalf of no writer, a dry run tells the runs that are to be retired from those that were.
-    asked = recovery.sweep(table.log, Run("", "", table.version), table.publisher, names, dry_run=True)
+    nobody = Run("", "", table.version)
+    looks = [(one, recovery.sweep(table.log, nobody, one, names, dry_run=True)) for one, names in left]
+    asked = [swept for _, found in looks for swept in found]
     verbs = {Action.KEEP: "keep", Action.RETIRE: "retire its run, then delete", Action.DROP_STAGED: "delete"}
-    plan = [on_staged(table, verbs[one.action], one.name) for one in asked]
+    plan = [on_staged(table, verbs[one.action], one.name, by) for by, found in looks for one in found]
     half_made = recovery.temporaries(table.log, dry_run=True)
     plan += [on_file(table, "delete", found) for found in half_made]
     unproven = [on_file(table, UNPROVEN, found) for found in table.publisher.unproven()]
     deleted = 0
     if yes:
         for name in sorted({one.name.writer for one in asked if one.action is not Action.KEEP}):
-            mine = [one for one in names if one.writer == name]
-            swept = recovery.sweep(table.log, _sweeper(table, name), table.publisher, mine)
-            deleted += sum(one.action is Action.DROP_STAGED for one in swept)
+            for by, names in left:
+                mine = [one for one in names if one.writer == name]
+                swept = recovery.sweep(table.log, _sweeper(table, name), by, mine)
+                deleted += sum(one.action is Action.DROP_STAGED for one in swept)
         deleted += len(recovery.temporaries(table.log))
     text: list[str | Grid] = [f"{counted(deleted, 'file')} deleted."] if yes else []
     note = ""

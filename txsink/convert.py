@@ -139,7 +139,8 @@ def leaving(log: Log, delta: DeltaLog) -> Leaving:
         for fact in segment.rows_of(log.facts().filter(pc.field("kind") == "remove"))
         if fact.path not in live
     }
-    staged = [name.path for name in publisher_of(log, delta).left(None, ())]
+    left = publisher_of(log, delta).left(None, ())
+    staged = [name.path for name in left]
     former = {*replaced, *staged, *_removed(delta)} - {*live}
     there = [path for path in names if path in former and not path.startswith("_txsink/")]
     strangers = [path for path in names if is_data(path) and path not in live and path not in former]
@@ -152,7 +153,12 @@ def leaving(log: Log, delta: DeltaLog) -> Leaving:
             paths=strangers[:10],
         )
     moved = {path: layout.removed_path(replaced[path], path) for path in there if path in replaced and moves}
-    marks = [path for path in staged if path.startswith(f"{layout.MARK_DIRECTORY}/")]
+    # Those of runs that may live stay: what they stage from now on lies in the sight of readers, and a sweep finds it.
+    marks = [
+        name.path
+        for name in left
+        if name.path.startswith(f"{layout.MARK_DIRECTORY}/") and log.is_retired(name.writer, name.run, -1)
+    ]
     return Leaving(moved, [path for path in there if path not in moved], marks)
 
 

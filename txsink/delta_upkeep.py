@@ -73,8 +73,7 @@ def _expire(delta: DeltaLog, properties: dict[str, str]) -> None:
         return
     directory = f"{delta.root}/{layout.DELTA_DIRECTORY}"
     names = delta.store.list(directory)
-    pointer = delta.store.read(f"{delta.root}/{layout.DELTA_POINTER_PATH}", _FILE_BYTES_MAX)
-    newest = int(msgspec.json.decode(pointer)["version"]) if pointer else -1
+    newest = _newest(delta)
     # Others have many parts, and one that died may have left only some.
     whole = [int(name[:20]) for name in names if _WHOLE.fullmatch(name) and int(name[:20]) <= newest]
     until = delta.stamps.now_ms() - keeps_ms
@@ -84,6 +83,12 @@ def _expire(delta: DeltaLog, properties: dict[str, str]) -> None:
             # DELETES: expired commits and checkpoints; proof: a whole checkpoint above them that is older than
             # delta.logRetentionDuration, as its own commit says (I8).
             delta.store.delete(f"{directory}/{name}")
+
+
+def _newest(delta: DeltaLog) -> int:
+    """The version of the last checkpoint; -1 for none."""
+    pointer = delta.store.read(f"{delta.root}/{layout.DELTA_POINTER_PATH}", _FILE_BYTES_MAX)
+    return int(msgspec.json.decode(pointer)["version"]) if pointer else -1
 
 
 def _time_of(delta: DeltaLog, version: int) -> int:
@@ -164,7 +169,8 @@ def _move_in(delta: DeltaLog, scratch: str, names: list[str], version: int) -> N
     pointer = store.read(f"{scratch}/{layout.DELTA_POINTER_PATH}", _FILE_BYTES_MAX)
     # Another process that took ours for the scratch of a dead one may have deleted a part of it under us.
     is_there = bool(checkpoints) and all(store.tail(f"{log}/{name}", 0) is not None for name in checkpoints)
-    if is_there and pointer is not None:
+    # One that took long may come after a newer one, and after the clean-up that follows it.
+    if is_there and pointer is not None and _newest(delta) <= version:
         store.replace(f"{delta.root}/{layout.DELTA_POINTER_PATH}", pointer, delta.stamps.new_id())
 
 

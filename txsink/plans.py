@@ -14,7 +14,7 @@ from txsink.convert import Leaving, delta_log_names, leaving
 from txsink.delta import DeltaLog
 from txsink.errors import ConflictError
 from txsink.layout import StagedName
-from txsink.publish import PARQUET
+from txsink.publish import PARQUET, Publisher
 from txsink.table import PendingTransaction, Table
 
 DELETING = ("delete", "abort", "finish the abort of")
@@ -79,15 +79,15 @@ def left_plan(table: Table, writer: str) -> list[dict[str, Any]]:
     return [on_staged(table, "delete", name) for name in left if not is_held(name)]
 
 
-def on_staged(table: Table, action: str, name: StagedName) -> dict[str, Any]:
-    """A step for one staged file."""
+def on_staged(table: Table, action: str, name: StagedName, by: Publisher | None = None) -> dict[str, Any]:
+    """A step for one staged file; `by`: the strategy that staged it, if that is a former one."""
     if name.path.startswith(f"{layout.MARK_DIRECTORY}/"):  # of a run, and of no epoch
         at, size = name.path, _bytes(table, f"{table.path}/{name.path}")
         return {"action": action, "writer": name.writer, "run": name.run, "epoch": None, "path": at, "bytes": size}
     path = name.path if name.upload else f"{layout.run_directory(name.writer, name.run)}/{name.path}"
     known = {"writer": name.writer, "run": name.run, "epoch": name.epoch, "path": path}
     # What a pending upload holds, a store tells for each of its parts alone.
-    where = "" if name.upload else f"{table.publisher.place(name.writer, name.run).directory}/{name.path}"
+    where = "" if name.upload else f"{(by or table.publisher).place(name.writer, name.run).directory}/{name.path}"
     return {"action": action, **known, "bytes": _bytes(table, where) if where else None}
 
 

@@ -25,7 +25,7 @@ from txsink.errors import ConflictError, InvalidRequestError, did_you_mean
 from txsink.log import Log
 from txsink.outcome import Result
 from txsink.place import staging_root_of
-from txsink.publish import DELTA, PARQUET, Publisher, publisher_of
+from txsink.publish import DELTA, PARQUET, Publisher, former_of, publisher_of
 from txsink.slots import Stamps
 from txsink.stage import StageOptions
 from txsink.stager import Settings
@@ -105,15 +105,17 @@ def open_sink(
     log, publisher = _open_table(store, parts, path, chosen, is_followed=store.traits.moves or is_one_shot)
     # Listed here, and not in `sweep`: the log is read in between, and once more there.
     names = publisher.left(writer, ())
+    in_place = former_of(log)
+    astray = in_place.left(writer, ()) if in_place is not None else []
     if store.traits.moves:  # else the claim's append finds out what came after the hint: a request less
         log.refresh()
     opened = log.state
     identity = Run(writer, run, -1 if chosen.run is not None else opened.version)
     settings = Settings(path, chosen.storage_options, publisher.place(writer, run), chosen.merge_schema, stage)
     recovered = None
-    left = [name for name in names if not name.is_of(run)]
+    left, astray = ([name for name in found if not name.is_of(run)] for found in (names, astray))
     unfinished = [item for item in (*opened.pending, *opened.aborting) if item.writer == writer]
-    if not is_one_shot or left or unfinished:
+    if not is_one_shot or left or astray or unfinished:
         transaction.claim(log, identity)
         if log.state.version == opened.version:  # this very run has claimed before
             log.refresh()
@@ -121,6 +123,8 @@ def open_sink(
             recovered = recovery.recover(log, identity, publisher)
         if left:
             recovery.sweep(log, identity, publisher, left)
+        if in_place is not None and astray:
+            recovery.sweep(log, identity, in_place, astray)
         for former in dict.fromkeys(item.run for item in unfinished if item.run != run):
             publisher.tidy(writer, former)
         # A writer that starts again and again without a commit must not leave a longer way to each next start.

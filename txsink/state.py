@@ -82,6 +82,7 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pending: tuple[Pending, ...] = ()
     aborting: tuple[Pending, ...] = ()
     boundary: Count = 0
+    is_converted: bool = False
 
     def pending_of(self, writer: str) -> tuple[Pending, ...]:
         """The writer's pending transactions, in the order they were prepared."""
@@ -174,10 +175,10 @@ def _changes(state: State, entry: AnyEntry) -> _Changes:
             if state.pending or state.aborting:
                 raise _refused(entry, "it changes the layout while transactions are pending")
             if entry.partition_columns is None:
-                return {"layout": entry.layout}
+                return {"layout": entry.layout, "is_converted": True}
             if state.columns:
                 raise _refused(entry, "it changes the partition columns of a table that has columns")
-            return {"layout": entry.layout, "partition_columns": entry.partition_columns}
+            return {"layout": entry.layout, "is_converted": True, "partition_columns": entry.partition_columns}
         case Maintenance():  # pragma: no branch -- there is no other kind
             return {
                 "aborting": tuple(item for item in state.aborting if item.prepared not in entry.cleaned),

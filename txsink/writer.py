@@ -26,7 +26,7 @@ from txsink.layout import VERSION_MAX
 from txsink.log import Log
 from txsink.outcome import OPEN, PREPARED, UNKNOWN
 from txsink.place import leave_mark
-from txsink.publish import Publisher
+from txsink.publish import Publisher, former_of
 from txsink.recovery import Recovered, Swept
 from txsink.stager import Settings
 from txsink.state import OVERWRITE_PARTITIONS, Pending
@@ -204,8 +204,12 @@ class Sink:
         with self.calls.whole(f"sweep what {self.identity.writer!r} left"):
             if not dry_run:
                 self._look_and_claim()
-            names = self.publisher.left(self.identity.writer, ())
-            return recovery.sweep(self.log, self.identity, self.publisher, names, dry_run=dry_run)
+            swept = []
+            for publisher in (self.publisher, former_of(self.log)):
+                names = publisher.left(self.identity.writer, ()) if publisher is not None else []
+                if publisher is not None:
+                    swept += recovery.sweep(self.log, self.identity, publisher, names, dry_run=dry_run)
+            return swept
 
     def close(self) -> None:
         """Drop transactions that are not prepared. Prepared ones stay, for the next run to finish.

@@ -181,6 +181,17 @@ def publisher_of(log: Log, delta: DeltaLog | None) -> Publisher:
     return open_publisher(log.store, log.root, own)
 
 
+def former_of(log: Log) -> Publisher | None:
+    """The strategy that finds what runs staged under final names when the table was a Delta table; None: it never was.
+
+    Such a run may have been open when the table was converted, and may have staged since: it can prepare nothing, but
+    readers of the directory see its files.
+    """
+    if log.state.layout != PARQUET or not log.state.is_converted:
+        return None
+    return publisher_of(log, DeltaLog(log.store, log.root, log.stamps, log.root))
+
+
 def open_publisher(store: Store, root: str, staging: str) -> Publisher:
     """The strategy of a parquet-layout table on this store. `staging`: the table's own directory, where files move."""
     if store.traits.moves:
