@@ -56,6 +56,7 @@ MODULES: dict[str, Module] = {
     "decision": Module("txsink.decision", "decision publish publish_uploads", is_gated=True),
     "delta": Module("txsink.delta", "delta_state delta_publish delta_foreign delta_cleanup delta_durable", is_cut=True),
     "delta_actions": Module("txsink.delta_actions", "delta_publish delta_state delta_foreign delta_upkeep"),
+    "delta_agreement": Module("txsink.delta_agreement", "delta_older_log delta_border"),
     "delta_back": Module("txsink.delta_back", "delta_restore"),
     "delta_files": Module("txsink.delta_files", "delta_columns stats"),
     "delta_overwrite": Module("txsink.delta_overwrite", "delta_state delta_foreign delta_border"),

@@ -90,6 +90,12 @@ CONTROLS: dict[str, Control] = {
         "and False",
         "test_delta_cleanup.py::test_a_dead_commit_of_another_sleeper_is_not_believed",
     ),
+    "Delta's record read before our log is read on": Control(
+        "delta_agreement.ahead",
+        "    log.refresh()\n",
+        "",
+        "test_delta_older_log.py::test_what_another_run_has_prepared_and_published_meanwhile_is_not_lost",
+    ),
     "checkpoint durable before the pointer to it": Control(
         "delta_upkeep._move_in",
         'store.settle([f"{log}/{name}" for name in checkpoints])',

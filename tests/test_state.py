@@ -71,6 +71,21 @@ class Chain:
         return self.add(Maintenance, action="cleaned", cleaned=cleaned, boundary=boundary)
 
 
+def test_a_state_keeps_what_deltas_log_must_know_until_the_table_is_converted() -> None:
+    chain = Chain()
+    chain.claim()
+    seen = []
+    for epoch, delta in ((0, None), (1, 4), (2, None), (3, 3), (4, 9)):
+        prepared = chain.prepare(epoch).version
+        at = chain.end(Commit, epoch, prepared, delta=delta)
+        seen.append((at.delta, at.writers["w"].in_delta))
+    assert seen == [(None, None), (4, 4), (4, 4), (4, 8), (9, 10)]
+    assert decode(encode(chain.state)) == chain.state
+    after = chain.add(Convert, layout="parquet")
+    assert (after.delta, after.writers["w"].in_delta, after.writers["w"].last_epoch) == (None, None, 4)
+    assert chain.add(Convert, layout="delta", delta=12).delta == 12
+
+
 @pytest.fixture
 def chain() -> Chain:
     made = Chain()

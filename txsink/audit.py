@@ -71,6 +71,7 @@ def verify(
         named = _named(log) if files is None else files
         found = [*_log_problems(log, log.state), *_file_problems(log, named, deep=deep)]
         found += _pending_problems(log, publisher)
+        found += [Problem(one.where, one.what) for one in publisher.disagreements()]
         if not found or log.refresh().version == before:
             break
     return found

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 
 from txsink import admission, layout, segment
+from txsink.audit import waiting_files
 from txsink.delta import DeltaLog
 from txsink.delta_actions import Made, add_of, begun, info_of, new_fields, remove_of, txn_of, zoned_columns
 from txsink.delta_files import told
@@ -57,6 +58,7 @@ def to_delta(log: Log, delta: DeltaLog) -> Converted:
         delta.load()
         if delta.exists and delta.state.table_id != at.table_id:
             raise ConflictError(what, "another Delta table lies there", "Remove its _delta_log first")
+        _require_known(log, delta, what)
         delta.commit(partial(_caught_up, log, delta, dict(log.live()), what), info_of("CONVERT", {}), what)
         # ORDER: Delta's commit before the entry that makes it count, else a crash leaves a table without files (I1).
         if _append(log, at, DELTA, delta.state.version):
@@ -183,8 +185,28 @@ def delta_log_names(log: Log, delta: DeltaLog) -> list[str]:
             "it is the log of another Delta table, or of none that can be read",
             "Delete it by hand if nobody needs it: the table has the layout parquet, and is whole",
         )
+    if names:
+        _require_known(log, delta, f"delete {directory}")
     pointer = layout.DELTA_POINTER_PATH.rpartition("/")[2]
     return sorted(names, key=lambda name: (name == pointer, not name[:1].isdecimal(), name), reverse=True)
+
+
+def _require_known(log: Log, delta: DeltaLog, what: str) -> None:
+    """Refuse to take files out of a Delta log which is newer than ours: nothing else would name them."""
+    theirs = {decoded_path(path) for path in delta.files()}
+    if theirs - _brought(log):
+        log.refresh()  # they were committed since it was read, perhaps
+    if newer := theirs - _brought(log) - waiting_files(log):
+        raise ConflictError(
+            what,
+            f"the Delta log names {min(newer)}, which the table's own log does not know: that is an older copy",
+            "Restore the newest `_txsink` from a copy; or move _delta_log away, if its newer rows are not wanted",
+            path=min(newer),
+        )
+
+
+def _brought(log: Log) -> set[str]:
+    return {*segment.chosen(log.facts(), "add")["path"].to_pylist()}
 
 
 def _require_settled(log: Log, what: str) -> None:

@@ -66,7 +66,7 @@ class DeltaLog:
 
     def load(self) -> DeltaState:
         """The newest state, from the first commit on or from what deltalake makes of the last checkpoint."""
-        self.state = DeltaState(files={})
+        self.state = DeltaState(files={}, gone=set())
         pointer = self._pointed()
         if pointer is None:
             self._follow()
@@ -97,13 +97,12 @@ class DeltaLog:
             states.fold(self.state, states.actions_of(data, version), version)
             self._newest = len(data), data[-_END_BYTES:]
             self._unsettled.append(self._at(version))
-        if self.state.files is not None and len(self.state.files) > FILES_KEPT:
-            self.state.files = None
+        self.state.keep(FILES_KEPT)
 
     def _recorded(self, table: Any, app_id: str) -> int | None:
         """What the table that `load` found has under an application's id; it is read only now."""
         what = f"read the Delta table {self.uri}"
-        with suppress(_deltalake(what).exceptions.DeltaError, OSError):
+        with suppress(deltalake_for(what).exceptions.DeltaError, OSError):
             return None if (found := table.transaction_version(app_id)) is None else int(found)
         self.load()
         raise UnavailableError(what, "its log was cleaned up since it was read, or the store failed", "Retry")
@@ -143,7 +142,7 @@ class DeltaLog:
     def table(self, version: int | None = None) -> Any:
         """The table as deltalake has it."""
         what = f"read the Delta table {self.uri}"
-        deltalake = _deltalake(what)
+        deltalake = deltalake_for(what)
         kind = ""
         # A listing of a local directory that grows may hold a commit and not the one before it: deltalake sees a gap
         # there, and none when it looks again. Listings of other stores come in the order of names.
@@ -352,14 +351,14 @@ def fields_of(columns: tuple[Column, ...], what: str) -> tuple[dict[str, Any], .
             found = f"column {field.name!r} is of type {bad}, and Delta has no unsigned integers"
             advice = "Cast it to a signed integer"
             raise InvalidRequestError(what, found, advice, column=field.name, type=str(field.type))
-    text = _deltalake(what).Schema.from_arrow(typed).to_json()
+    text = deltalake_for(what).Schema.from_arrow(typed).to_json()
     return tuple(msgspec.json.decode(text)["fields"])
 
 
 @lru_cache(maxsize=64)
 def columns_of(text: str, what: str) -> tuple[Column, ...]:
     """A Delta schema, as its metadata has it, as columns."""
-    return schema.columns_of(pa.schema(_deltalake(what).Schema.from_json(text).to_arrow())) if text else ()
+    return schema.columns_of(pa.schema(deltalake_for(what).Schema.from_json(text).to_arrow())) if text else ()
 
 
 def _unsigned(kind: pa.DataType) -> pa.DataType | None:
@@ -374,7 +373,8 @@ def is_local(uri: str) -> bool:
     return "://" not in uri or uri.startswith("file://")
 
 
-def _deltalake(what: str) -> Any:
+def deltalake_for(what: str) -> Any:
+    """The package, of which the Delta layout is the only user."""
     try:
         import deltalake  # noqa: PLC0415 -- an extra, and 40 MB
         import deltalake.exceptions  # noqa: PLC0415

@@ -128,6 +128,7 @@ _Line: TypeAlias = dict[str, dict[str, Any] | None]
 class DeltaState(msgspec.Struct):
     """A Delta table at `version` (-1: there is none). `files`, by path, is None until somebody needs it.
 
+    `gone`: the paths of all files that were removed; None when this record did not begin with the first commit.
     `txn_of` answers for what happened before this record began.
     """
 
@@ -137,12 +138,18 @@ class DeltaState(msgspec.Struct):
     metadata: dict[str, Any] = {}
     txns: dict[str, int] = {}
     files: dict[str, dict[str, Any]] | None = None
+    gone: set[str] | None = None
     txn_of: Callable[[str], int | None] = lambda _: None
 
     def txn(self, app_id: str) -> int | None:
         """The newest version that was recorded under an application's id."""
         found = self.txns.get(app_id)
         return self.txn_of(app_id) if found is None else found
+
+    def keep(self, count: int) -> None:
+        """Hold no more than so many files of a kind."""
+        self.files = None if len(self.files or ()) > count else self.files
+        self.gone = None if len(self.gone or ()) > count else self.gone
 
     @property
     def table_id(self) -> str:
@@ -200,8 +207,11 @@ def fold(state: DeltaState, actions: Iterable[Action], version: int) -> None:
             state.protocol = body
         elif kind == "metaData":
             state.metadata, state.metadata_version = body, version
-        elif kind == "remove" and state.files is not None:
-            state.files.pop(body["path"], None)
+        elif kind == "remove":
+            if state.files is not None:
+                state.files.pop(body["path"], None)
+            if state.gone is not None:
+                state.gone.add(body["path"])
     if state.files is not None:
         # After the removes: a file that gets a deletion vector goes and comes in one commit, in any order.
         state.files |= {body["path"]: body for kind, body in bodies if kind == "add"}

@@ -255,13 +255,15 @@ def _expire_below(log: Log, first: int, boundary: int) -> None:
 def names_held(log: Log, publisher: Publisher, *more: Pending) -> Callable[[StagedName], bool]:
     """Whether a pending transaction (or one of `more`) names a staged file, or where names are final a committed one.
 
+    There Delta's log tells as well: ours may be an older copy.
     Told by the last part of its path, which holds an id of its own: file systems that fold names (macOS) list its
     directories in another spelling than the entry has.
     """
     items = (*log.state.pending, *(log.state.aborting if publisher.is_in_place else ()), *more)
     named = {_last(name) for item in items for name in names_of(log.prepare_entry(item.prepared))}
     if publisher.is_in_place:
-        named |= {(path.rpartition("/")[2], "") for path in segment.chosen(log.facts(), "add")["path"].to_pylist()}
+        paths = {*segment.chosen(log.facts(), "add")["path"].to_pylist(), *publisher.named()}
+        named |= {(path.rpartition("/")[2], "") for path in paths}
     return lambda name: _last(name) in named
 
 

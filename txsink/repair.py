@@ -34,6 +34,7 @@ from txsink.transaction import Run, abort, claim
 SET_ASIDE, MAKE_AGAIN, MOVE_ASIDE, REBUILD, ABORT, RESTORE = (
     "set aside", "make again", "move aside", "rebuild from footers", "abort", "restore by hand",
 )  # fmt: skip
+GIVE_UP = "give up"
 
 
 class Step(NamedTuple):
@@ -203,9 +204,19 @@ def move_aside(log: Log, path: str) -> None:
         raise ConflictError(f"move {path} aside", "it is gone, or was moved before", "Look again: `txsink repair`")
 
 
+def older_steps(publisher: Publisher) -> Iterator[Step]:
+    """What there is to do about one log of a Delta table that is older than the other."""
+    for one in publisher.disagreements():
+        if one.writer is None:
+            yield Step(RESTORE, one.where, one.what)
+        else:
+            lost = "its epochs and rows stay; the metadata of those epochs is in Delta's history alone"
+            yield Step(GIVE_UP, one.writer, f"{one.what}. Given up is what our log told of them: {lost}")
+
+
 def table_steps(log: Log, publisher: Publisher) -> list[Step]:
     """What there is to do with a log that is open."""
-    steps = [*derived_steps(log), *(step for _, step in stuck(log, publisher))]
+    steps = [*derived_steps(log), *older_steps(publisher), *(step for _, step in stuck(log, publisher))]
     if any(step.action == REBUILD for step in steps):
         return steps  # what no entry names is known once the list is there again
     what = "no entry names it: the epoch that it was published for is lost or was given up, and could be written again"
@@ -216,7 +227,9 @@ def carry_out(log: Log, publisher: Publisher, steps: list[Step]) -> None:
     """Do what `table_steps` says, in its order."""
     waiting = {step.path: pending for pending, step in stuck(log, publisher)}
     for step in steps:
-        if step.action in {MAKE_AGAIN, REBUILD}:
+        if step.action == GIVE_UP:
+            publisher.give_up(step.path)
+        elif step.action in {MAKE_AGAIN, REBUILD}:
             make_again(log, step)
         elif step.action == SET_ASIDE:
             _give_up(log, step.path)

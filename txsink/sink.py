@@ -109,6 +109,8 @@ def open_sink(
     astray = in_place.left(writer, ()) if in_place is not None else []
     if store.traits.moves:  # else the claim's append finds out what came after the hint: a request less
         log.refresh()
+    with admission.unless_converted(log, publisher.layout):
+        publisher.require_agreement(writer, is_lenient=not chosen.recover)
     opened = log.state
     identity = Run(writer, run, -1 if chosen.run is not None else opened.version)
     settings = Settings(path, chosen.storage_options, publisher.place(writer, run), chosen.merge_schema, stage)

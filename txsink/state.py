@@ -53,7 +53,10 @@ class Pending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WriterState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A writer: the run that holds it, its newest committed epoch, and the last that a rewind ever took back."""
+    """A writer: the run that holds it, its newest committed epoch, and the last that a rewind ever took back.
+
+    `in_delta`: the version of the prepare entry of its newest epoch that has a commit in Delta's log as it is now.
+    """
 
     run: str
     generation: Count
@@ -63,10 +66,11 @@ class WriterState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     last_version: Count | None = None
     last_metadata: dict[str, Any] = {}
     rewound: Count | None = None
+    in_delta: Count | None = None
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The log folded up to `version` (-1: nothing yet)."""
+    """The log folded up to `version` (-1: nothing yet). `delta`: the newest version of Delta's log that it tells of."""
 
     format: int = FORMAT
     version: int = -1
@@ -83,6 +87,7 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     aborting: tuple[Pending, ...] = ()
     boundary: Count = 0
     is_converted: bool = False
+    delta: Count | None = None
 
     def pending_of(self, writer: str) -> tuple[Pending, ...]:
         """The writer's pending transactions, in the order they were prepared."""
@@ -174,16 +179,23 @@ def _changes(state: State, entry: AnyEntry) -> _Changes:
         case Convert():
             if state.pending or state.aborting:
                 raise _refused(entry, "it changes the layout while transactions are pending")
-            if entry.partition_columns is None:
-                return {"layout": entry.layout, "is_converted": True}
-            if state.columns:
-                raise _refused(entry, "it changes the partition columns of a table that has columns")
-            return {"layout": entry.layout, "is_converted": True, "partition_columns": entry.partition_columns}
+            return _convert(state, entry)
         case Maintenance():  # pragma: no branch -- there is no other kind
             return {
                 "aborting": tuple(item for item in state.aborting if item.prepared not in entry.cleaned),
                 "boundary": max(state.boundary, entry.boundary or 0),
             }
+
+
+def _convert(state: State, entry: Convert) -> _Changes:
+    # Delta's log is made for the conversion, or goes with it: it tells of no prepare entry before it.
+    writers = {name: msgspec.structs.replace(known, in_delta=None) for name, known in state.writers.items()}
+    changes: _Changes = {"layout": entry.layout, "is_converted": True, "delta": entry.delta, "writers": writers}
+    if entry.partition_columns is None:
+        return changes
+    if state.columns:
+        raise _refused(entry, "it changes the partition columns of a table that has columns")
+    return {**changes, "partition_columns": entry.partition_columns}
 
 
 def _claim(state: State, entry: Claim) -> _Changes:
@@ -240,8 +252,10 @@ def _commit(state: State, entry: Commit) -> _Changes:
         last_version=entry.version,
         last_metadata=found.metadata,
         rewound=max(before.rewound or 0, before.last_epoch or 0) if found.mode == REWIND else before.rewound,
+        in_delta=before.in_delta if entry.delta is None else entry.prepared,
     )
     return {
+        "delta": state.delta if entry.delta is None else max(entry.delta, state.delta or 0),
         "writers": {**state.writers, entry.writer: known},
         "pending": tuple(item for item in state.pending if item is not found),
         "columns": union(state.columns, found.columns),

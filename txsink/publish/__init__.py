@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 from txsink import layout
 from txsink.decision import End
 from txsink.delta import DeltaLog
+from txsink.delta_agreement import Disagreement
 from txsink.entry import Column, DataFile, Prepare
 from txsink.errors import CorruptError
 from txsink.layout import StagedName
@@ -71,6 +72,18 @@ class Publisher(Protocol):
 
     def brought_back(self, writer: str) -> list[str]:
         """Files with rows of epochs that a rewind took back, which readers see again: another program's deed."""
+
+    def require_agreement(self, writer: str, *, is_lenient: bool) -> None:
+        """Refuse a table whose logs are not of one age; `is_lenient`: only what a `repair` has to come before."""
+
+    def disagreements(self) -> list[Disagreement]:
+        """All that shows that the table's logs are not of one age."""
+
+    def give_up(self, writer: str) -> None:
+        """Go on without the writer's transactions that our log does not know any more; what they wrote stays."""
+
+    def named(self) -> set[str]:
+        """The files that another log than ours names, or did before they were removed; relative to the table."""
 
     def admit(self, name: Epoch, mode: str, columns: tuple[Column, ...], files: list[DataFile]) -> Admission:
         """Refuse what the table could not take at publish, when nothing of it is logged yet."""
@@ -146,6 +159,20 @@ class LogDecides:
     def brought_back(self, writer: str) -> list[str]:  # noqa: ARG002
         """None: what goes here is moved away."""
         return []
+
+    def require_agreement(self, writer: str, *, is_lenient: bool) -> None:
+        """There is one log."""
+
+    def disagreements(self) -> list[Disagreement]:
+        """There is one log."""
+        return []
+
+    def give_up(self, writer: str) -> None:
+        """There is one log."""
+
+    def named(self) -> set[str]:
+        """There is one log."""
+        return set()
 
     def admit(self, name: Epoch, mode: str, columns: tuple[Column, ...], files: list[DataFile]) -> Admission:  # noqa: ARG002
         """Anything: `prepare` itself looks at what the log says."""

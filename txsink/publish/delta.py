@@ -25,8 +25,8 @@ from contextlib import suppress
 
 import msgspec
 
+from txsink import delta_agreement, delta_upkeep, layout
 from txsink import delta_state as states
-from txsink import delta_upkeep, layout
 from txsink.decision import End
 from txsink.delta import DeltaLog, columns_of, fields_of
 from txsink.delta_actions import (
@@ -39,12 +39,13 @@ from txsink.delta_actions import (
     txn_of,
     zoned_columns,
 )
+from txsink.delta_agreement import Disagreement
 from txsink.delta_back import require_no_replay, shown_again
 from txsink.delta_files import require_values, told
 from txsink.delta_overwrite import doomed
 from txsink.delta_state import Action, DeltaState
 from txsink.entry import Column, DataFile, Prepare
-from txsink.errors import ConflictError, CorruptError, InvalidRequestError, TxsinkError, UnavailableError
+from txsink.errors import ConflictError, InvalidRequestError, UnavailableError
 from txsink.layout import StagedName
 from txsink.log import Log
 from txsink.parquet import columns_in, footer_of
@@ -91,12 +92,35 @@ class DeltaPublisher:
             self.delta.settle()  # who hears of it goes on behind it
         return known
 
+    def require_agreement(self, writer: str, *, is_lenient: bool) -> None:
+        """Refuse an older copy of either log, unless a run has to get at what is pending (`is_lenient`)."""
+        what = f"open {self.log.root} as {writer!r}"
+        found = self._with_record(self.delta.state, writer)
+        if not is_lenient and delta_agreement.problem(self.log.state, found, what, None, writer):
+            # What our log tells of was committed since Delta's log was read, perhaps.
+            found = self._with_record(self.delta.refresh(), writer)
+            self._require_ours(found, what, writer)
+        if (lost := delta_agreement.ahead(self.log, found, writer, what)) is not None:
+            raise lost
+
+    def disagreements(self) -> list[Disagreement]:
+        """What `verify` is to tell of."""
+        return delta_agreement.disagreements(self.log, self.delta)
+
+    def give_up(self, writer: str) -> None:
+        """Take Delta's record back to what our log knows."""
+        delta_agreement.give_up(self.log, self.delta, writer)
+
+    def named(self) -> set[str]:
+        """The files that Delta's log names, as it is now."""
+        return delta_agreement.named(self.delta)
+
     def admit(self, name: Epoch, mode: str, columns: tuple[Column, ...], files: list[DataFile]) -> Admission:
         """Whether the Delta table takes the epoch, before anything of it is logged."""
         writer, epoch = name
         what = f"prepare epoch {epoch} of {writer!r}"
-        found = self.delta.refresh()
-        self._require_ours(found, what)
+        found = self._with_record(self.delta.refresh(), writer)
+        self._require_ours(found, what, writer)
         if not self.delta.exists:
             fields = fields_of(columns, what)  # also without files: a type that Delta does not have is refused here
             if files and not fields:
@@ -161,7 +185,8 @@ class DeltaPublisher:
 
     def drop(self, names: Iterable[StagedName]) -> None:
         """Delete the files, and the marks of runs that have none left."""
-        given = list(names)
+        kept = self.named()
+        given = [name for name in names if name.path not in kept]
         found = {(name.writer, name.run) for name in given if not _is_mark(name)}
         # Where a request of a dead run may be done after its file was deleted, its mark stays for the next run's look.
         stays = set() if self.store.traits.moves else found
@@ -205,6 +230,7 @@ class DeltaPublisher:
             outcome[:] = [resolved is not False]
             if resolved is not None:
                 return None
+            self._require_ours(found, what, prepare.writer, prepare.base)
             epoch = found.txn(prepare.writer)
             self._require_no_later(epoch, prepare, what)
             if prepare.mode != REWIND and epoch is not None and epoch >= prepare.epoch:
@@ -227,7 +253,8 @@ class DeltaPublisher:
         def make(found: DeltaState) -> list[Action] | None:
             resolved = states.resolved(found, prepare.writer, prepare.version)
             outcome[:] = [resolved is not True]
-            if resolved is not None or self._problem(found, what, prepare.base):
+            lost = delta_agreement.problem(self.log.state, found, what, prepare.base, prepare.writer)
+            if resolved is not None or lost:
                 return None  # a log that is gone, or another table's, takes no commit of ours, now or by a stalled run
             if found.version >= 0:
                 states.require_writable(found, what, is_empty=True)
@@ -241,8 +268,9 @@ class DeltaPublisher:
         """Nothing: what is replaced goes by the commit that publishes."""
 
     def withdraw(self, prepare: Prepare) -> None:
-        """Delete the files, which no commit can name any more."""
-        paths = [self._path(file.path) for file in prepare.files]
+        """Delete the files, which no commit can name any more; what Delta's log names all the same stays."""
+        kept = self.named()
+        paths = [self._path(file.path) for file in prepare.files if file.path not in kept]
         self._delete(paths)
         # ORDER: files durably gone before the `cleaned` entry, else a power cut brings files back that nobody
         # looks for any more (I9).
@@ -258,6 +286,13 @@ class DeltaPublisher:
         with suppress(UnavailableError):  # a clean-up came first: now it is known from the newest checkpoint
             return self.delta.state.txn(writer)
         return self.delta.state.txn(writer)
+
+    def _with_record(self, found: DeltaState, writer: str) -> DeltaState:
+        """A state that still tells of the writer's transactions; another one, when a clean-up came first."""
+        with suppress(UnavailableError):
+            found.txn(states.app_id(writer))
+            return found
+        return self.delta.state
 
     def _path(self, path: str) -> str:
         return f"{self.log.root}/{path}"
@@ -283,30 +318,13 @@ class DeltaPublisher:
         """Not in a table without columns: Delta has no such table. The same answer, whoever asks, and whenever."""
         return prepare.base is not None or bool(prepare.files) or bool(fields_of(prepare.columns, "publish"))
 
-    def _problem(self, found: DeltaState, what: str, base: int | None) -> TxsinkError | None:
-        """Why the Delta log is not the one that our log counts on; None when it is, or there is none yet."""
-        own = self.log.state
-        advice = "Put the former Delta log back; or abort what is pending, and write to another path"
-        if found.version < 0:
-            was_there = base is not None or fields_of(own.columns, what)
-            return CorruptError(what, "the Delta log is gone", advice) if was_there else None
-        if base is not None and found.version < base:
-            past = f"the Delta table is at version {found.version}, and was at {base} before"
-            return CorruptError(what, past, advice)
-        ours, theirs = (own.table_id, own.partition_columns), (found.table_id, found.partition_columns)
-        if ours != theirs:
-            other = f"the Delta table is another: {theirs} are its id and partition columns, the log says {ours}"
-            return ConflictError(what, other, advice)
-        return None
-
-    def _require_ours(self, found: DeltaState, what: str, base: int | None = None) -> None:
-        if (problem := self._problem(found, what, base)) is not None:
+    def _require_ours(self, found: DeltaState, what: str, writer: str, base: int | None = None) -> None:
+        if (problem := delta_agreement.problem(self.log.state, found, what, base, writer)) is not None:
             raise problem
 
     def _actions(self, found: DeltaState, prepare: Prepare, what: str) -> list[Action]:
         """The commit that makes the transaction visible."""
         self._require_there(prepare)
-        self._require_ours(found, what, prepare.base)
         if found.version >= 0:
             states.require_writable(found, what)
             if found.metadata_version > (-1 if prepare.base is None else prepare.base):
