@@ -286,6 +286,22 @@ def test_what_changed_after_it_was_copied_keeps_its_name(filled: Place, monkeypa
     assert file.read_bytes() == b"another"
 
 
+@pytest.mark.usefixtures("small_blocks")
+def test_an_expiry_whose_own_entry_is_lost_is_in_force_again(place: Place) -> None:
+    """I13: seen: what it had deleted was called missing, for ever."""
+    sink = place.sink()
+    commit(sink, *range(20))
+    recovery.expire(sink.log, sink.log.state.version)
+    boundary = sink.log.state.boundary
+    sink.close()
+    entry_file(place.path, opened(place).load().version).unlink()
+    assert run(place, yes=False)["plan"]
+    run(place, yes=True)
+    assert place.table().verify() == []
+    assert opened(place).load().boundary == boundary
+    assert rows_of(place.path) == [*range(20)]
+
+
 def test_a_path_without_a_table_is_refused(place: Place) -> None:
     with pytest.raises(InvalidRequestError, match="there is no txsink table"):
         run(place, yes=True)

@@ -88,7 +88,7 @@ def set_aside(log: Log, head: State, steps: list[Step]) -> None:
         "table_id": head.table_id,
         "birth": head.birth,
     }
-    entry = Maintenance(**slot, action="repair", cleaned=(), boundary=None)
+    entry = Maintenance(**slot, action="repair", cleaned=(), boundary=_expired(log, head))
     # ORDER: maintenance entry before the names beyond it go, else two repairs take turns, and the slower one gives up
     # the name of an entry that a writer has put there since (I7).
     if not log.slots.put(entry.version, entries.encode(entry), entry.write_id):
@@ -101,6 +101,17 @@ def set_aside(log: Log, head: State, steps: list[Step]) -> None:
             log.store.replace(f"{log.root}/{step.path}", encode(head), log.stamps.new_id())
         elif step not in first:
             _give_up(log, step.path)
+
+
+def _expired(log: Log, head: State) -> int | None:
+    """The boundary of an expiry whose own entry is lost: its hint, which is durable before it deletes, tells."""
+    data = log.store.read(f"{log.root}/{layout.HEAD_PATH}", entries.ENTRY_BYTES_MAX)
+    hint = decode(data) if data else None
+    if hint is None or hint.birth != head.birth:
+        return None
+    needed = (one.prepared for one in (*head.pending, *head.aborting))
+    boundary = min([hint.boundary, head.version, *needed])
+    return boundary if boundary > head.boundary else None
 
 
 def _described(log: Log, head: State, version: int) -> str:
