@@ -251,6 +251,34 @@ def test_no_loss_below_an_entry_that_is_there_passes_for_a_shorter_log(
     opens(place)
 
 
+@pytest.mark.parametrize("opens", [Place.table, Place.sink], ids=["reader", "writer"])
+@pytest.mark.parametrize("lost", range(ENTRIES))
+def test_an_entry_that_is_lost_below_the_hint_stops_writers_as_it_stops_readers(
+    place: Place, opens: Callable[[Place], object], lost: int
+) -> None:
+    """I3: seen: writers went on committing what no reader could list, until the entry was put back."""
+    living = opened(place)
+    grow(living, ENTRIES)
+    living.leave()
+    whole = entry_file(place.path, lost).read_bytes()
+    entry_file(place.path, lost).unlink()
+    before = tree(place.path)
+    with pytest.raises(CorruptError, match=f"read log entry {lost} .* it is missing, yet entry {lost + 1} is there"):
+        opens(place)
+    assert tree(place.path) == before
+    entry_file(place.path, lost).write_bytes(whole)
+    opens(place)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_an_entry_that_a_segment_repeats_may_be_lost(place: Place) -> None:
+    """Below the newest whole block no entry is looked for."""
+    grow(opened(place), 10)
+    for version in range(1, 8):
+        entry_file(place.path, version).unlink()
+    assert len(opened(place).facts()) == 10
+
+
 def test_a_loss_as_long_as_the_way_to_the_next_hint_is_seen(place: Place) -> None:
     """What is lost after a hint and before the newest entry is never longer than what is looked at."""
     grow(opened(place), 2 * log.HINT_EVERY - 1)

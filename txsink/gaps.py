@@ -1,7 +1,8 @@
 """What stands where a log ends: nothing, or something that proves that the log is not what it was.
 
-Promises: a `Gap` is found when an entry is there beyond the first empty slot, or when a hint, summary or segment of
-this log tells of a later entry than there is; the error says which entry is missing, what proves it, and what to do.
+Promises: a `Gap` is found when an entry is there beyond an empty slot of those that no segment repeats, or when a hint,
+summary or segment of this log tells of a later entry than there is; the error says which entry is missing, what proves
+it, and what to do.
 Relies on: slots that fill one after the other, and are emptied oldest first (by expiry) and by `repair` alone.
 Does not promise: to know entries that nothing tells of. Who loses the newest entries and every later trace of them,
 or restores all of it together, has an older table: docs/security.md.
@@ -13,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from txsink import entry as entries
-from txsink import layout
+from txsink import layout, segment
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError, TxsinkError
-from txsink.slots import Slots
+from txsink.slots import LOOK_AHEAD, Slots
 from txsink.state import State, decode
 
 REPAIR = "see what `txsink repair` would do; nothing was changed"
@@ -26,9 +27,15 @@ def is_gap(state: State, beyond: list[int]) -> bool:
     return beyond != [*range(state.version + 1, state.version + 1 + len(beyond))]
 
 
-def hole(slots: Slots, state: State, found: int) -> CorruptError:
-    """The entry after `state` is missing, and `found` is there: entries were lost, or `found` is a stray one."""
-    missing = state.version + 1
+def first_lost(slots: Slots, state: State) -> tuple[int, int] | None:
+    """An entry that is missing, and a later one that is there, of those that no segment repeats; None for no such."""
+    first = (state.version + 1) // segment.BLOCK * segment.BLOCK
+    there = slots.beyond(first, state.version + 1 + LOOK_AHEAD - first)
+    return next((pair for pair in enumerate(there, first) if pair[0] != pair[1]), None)
+
+
+def hole(slots: Slots, state: State, missing: int, found: int) -> CorruptError:
+    """An entry is missing, and `found` is there: entries were lost, or `found` is a stray one."""
     return CorruptError(
         f"read log entry {missing} of {slots.root}",
         f"it is missing, yet entry {found} is there{whose(slots, state, found)}",

@@ -324,13 +324,13 @@ class Log:
         return False
 
     def _require_whole(self) -> None:
-        """Refuse a log that has something beyond its first empty slot."""
-        while gaps.is_gap(self.state, beyond := self.slots.beyond(self.state.version + 1)):
+        """Refuse a log without an entry that no segment repeats, or with something beyond its first empty slot."""
+        while (lost := gaps.first_lost(self.slots, self.state)) is not None:
             # ORDER: names beyond seen before the slot is read again, else two appends or an expiry that come in between
             # pass for a hole (I13).
             before = self.state.version
             if self.refresh().version == before:
-                raise gaps.hole(self.slots, self.state, beyond[0])
+                raise gaps.hole(self.slots, self.state, *lost)
 
     def _is_behind(self, state: State, problem: TxsinkError | None) -> bool:
         """Whether slots after `state`, which were just read, had expired."""
