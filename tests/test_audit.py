@@ -13,6 +13,7 @@ from place import Place, begin_publish, prepared
 from seen import staging
 from txsink import audit, layout, recovery, segment, transaction
 from txsink.entry import decode, encode
+from txsink.errors import CorruptError
 from txsink.log import Log
 from txsink.state import State, fold
 from txsink.state import encode as state_bytes
@@ -190,9 +191,14 @@ def test_an_open_table_reports_damage_appended_since(place: Place) -> None:
 def test_an_entry_beyond_a_gap_is_found(place: Place) -> None:
     place.write(0, {"id": [1]})
     place.write(1, {"id": [2]})
+    table = place.table()
     entry(place, 3).unlink()
-    files = "the data files were not looked at: read log entry 3: it is missing"
-    assert found(place) == [(layout.entry_path(3), "it is missing"), (layout.LOG_DIRECTORY, files)]
+    lost, files = table.verify()
+    assert (lost.where, lost.what) == (layout.entry_path(3), "it is missing")
+    assert files.where == layout.LOG_DIRECTORY
+    assert files.what.startswith("the data files were not looked at: read log entry 3")
+    with pytest.raises(CorruptError, match=r"read log entry 3 .* it is missing, yet entry 4 is there"):
+        place.table()
 
 
 def test_a_damaged_or_wrong_summary_is_found(place: Place) -> None:
