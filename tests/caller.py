@@ -125,9 +125,10 @@ class Caller:
             except (UnavailableError, OutcomeUnknownError, KeyboardInterrupt):
                 continue
             except ConflictError as error:
-                if "Finish it: `txsink convert --to parquet`" not in error.advice:
+                if "Finish it: `txsink convert --to parquet`" in error.advice:
+                    convert_to("parquet", self.store, stamps)
+                elif error.advice != "Open the writer again":
                     raise
-                convert_to("parquet", self.store, stamps)
         assert self.sink is not None
         self.sink.calls._lock = Lock(self._waits)  # type: ignore[assignment]
 

@@ -22,7 +22,9 @@ def unless_converted(log: Log, layout: str) -> Iterator[None]:
     try:
         yield
     except TxsinkError:
-        require_layout(log.root, log.refresh(), layout)
+        if log.refresh().layout != layout:
+            log.hint()  # who opens the writer again begins after the conversion
+        require_layout(log.root, log.state, layout)
         raise
 
 
