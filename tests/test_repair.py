@@ -302,6 +302,13 @@ def test_an_expiry_whose_own_entry_is_lost_is_in_force_again(place: Place) -> No
     assert rows_of(place.path) == [*range(20)]
 
 
+def test_a_name_that_tells_of_no_version_is_no_step_of_a_repair(filled: Place) -> None:
+    for directory in (layout.STATE_DIRECTORY, layout.SEGMENT_DIRECTORY):
+        (filled.path / directory).mkdir(exist_ok=True)
+        (filled.path / directory / "notes").write_bytes(b"of somebody")
+    assert run(filled, yes=False)["plan"] == []
+
+
 def test_a_path_without_a_table_is_refused(place: Place) -> None:
     with pytest.raises(InvalidRequestError, match="there is no txsink table"):
         run(place, yes=True)
