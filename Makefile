@@ -1,6 +1,6 @@
 # Thin: each target makes the environment it needs (once, until its requirements change) and runs one thing.
 #   make test    lint and all tests but those of test-stores, in two processes; the last line counts both
-#   make test-stores  the tests on S3 servers that take minutes to build (once, into .servers/, by Go)
+#   make test-stores  the tests on S3 servers that take minutes to build (once, into .servers/, by Go), in two processes
 #   make load    the same as make test, or TARGETS="test test-stores", with every core kept busy by something else
 #   make test-spark41  the tests of the local Spark session once more, on the oldest Spark that is supported
 #   make faults  every fault at full size, and the ledger docs/faults.md; BUDGET=600 seconds for the parts without an end

@@ -1,7 +1,7 @@
 """Sums up what the tests of all rooms cover: each room measures what it runs, the gate looks at the sum.
 
 A room is a process of pytest with `environment` of its name: the tests beside servers and Spark (`others`), those that
-compute (`proof`), those on S3 servers that are built (`stores`).
+compute (`proof`), those on S3 servers that are built (`stores`), and of these those that wait for time-outs (`waits`).
 
 Promises: `main` prints the branches of every module of the engine and of the plug-in that no room takes, and fails when
 one of them is in a gated module (`code_map`), or when a room that it was told of left nothing.

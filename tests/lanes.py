@@ -1,12 +1,13 @@
-"""Runs the tests in two processes at once, as there are two cores: those that only compute, and all others.
+"""Runs the tests in processes beside each other: two that share two cores, and two that wait most of the time.
 
-Promises: both are run to their end and printed whole, one after the other; the last line adds both up; the exit code is
-0 only when both are, and when the gated modules (`coverage_sum`) are covered by both together.
-Relies on: the marker `proof`, which `conftest.py` gives to the suites that only compute; pytest's closing lines.
-Does not promise: to share servers between the two: only the others have any.
+Promises: all are run to their end and printed whole, one after the other; the last line adds them up; the exit code is
+0 only when all are, and when the gated modules (`coverage_sum`) are covered by the first two together.
+Relies on: the markers `proof` and `waits`, which `conftest.py` gives to the suites that only compute, and to those that
+wait for time-outs; pytest's closing lines.
+Does not promise: to share servers between processes: each starts those that its tests ask for.
 
-    python tests/lanes.py             both
-    python tests/lanes.py stores      the room of the servers that are built, alone and without the gate
+    python tests/lanes.py             those without servers that must be built
+    python tests/lanes.py stores      the room of the servers that are built, without the gate
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from coverage_sum import DIRECTORY, GATE, OPTIONS, environment, sum_up
 
-# What each room runs.
+# What each room runs; the first is printed while it runs.
 ROOMS = {"others": "not proof and not stores", "proof": "proof"}
-STORES = "stores"
+STORES = {"stores": "stores and not waits", "waits": "stores and waits"}
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|error|xfailed|xpassed)")
 CLOSING = re.compile(r"^=* ?(\d+ (passed|failed|skipped|error).*) in [0-9.]+s", re.MULTILINE)
 
@@ -43,34 +44,44 @@ def counted(texts: Sequence[str]) -> Counter[str]:
     return found
 
 
-def main() -> int:
-    """Run both; the exit code."""
+def run(rooms: Mapping[str, str]) -> tuple[list[int], list[str]]:
+    """Run all rooms; their exit codes, and what they told, which is printed."""
+    first, *beside = rooms
     with tempfile.TemporaryDirectory() as kept:
-        account = Path(kept, "proof")
-        with account.open("wb") as output:
-            proof = subprocess.Popen(
-                command(ROOMS["proof"]), stdout=output, stderr=subprocess.STDOUT, env=environment("proof")
-            )
-        others = subprocess.Popen(
-            command(ROOMS["others"]), stdout=subprocess.PIPE, text=True, errors="replace", env=environment("others")
-        )
+        accounts = [Path(kept, room) for room in beside]
+        processes = []
+        for room, account in zip(beside, accounts, strict=True):
+            with account.open("wb") as output:
+                processes.append(
+                    subprocess.Popen(
+                        command(rooms[room]), stdout=output, stderr=subprocess.STDOUT, env=environment(room)
+                    )
+                )
         told = []
-        for line in others.stdout or ():
-            print(line, end="", flush=True)
-            told.append(line)
-        codes = [others.wait(), proof.wait()]
-        text = account.read_text(errors="replace")
-    print(text, flush=True)
-    codes.append(sum_up(DIRECTORY, [*ROOMS], GATE))
-    found = counted(["".join(told), text])
+        with subprocess.Popen(
+            command(rooms[first]), stdout=subprocess.PIPE, text=True, errors="replace", env=environment(first)
+        ) as shown:
+            for line in shown.stdout or ():
+                print(line, end="", flush=True)
+                told.append(line)
+        codes = [shown.returncode, *(process.wait() for process in processes)]
+        texts = [account.read_text(errors="replace") for account in accounts]
+    print(*texts, sep="\n", flush=True)
+    return codes, ["".join(told), *texts]
+
+
+def main(rooms: Mapping[str, str], gate: Sequence[str]) -> int:
+    """Run the rooms and add them up; the exit code."""
+    codes, texts = run(rooms)
+    if gate:
+        codes.append(sum_up(DIRECTORY, [*rooms], [*gate]))
+    found = counted(texts)
     failed = found["failed"] + found["error"]
     print(f"{found['passed']} passed, {failed} failed, {found['skipped']} skipped")
     return max(codes)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == [STORES]:
-        sys.exit(subprocess.run(command(STORES), env=environment(STORES), check=False).returncode)
-    if sys.argv[1:]:
+    if sys.argv[1:] not in ([], ["stores"]):
         raise SystemExit(__doc__)
-    sys.exit(main())
+    sys.exit(main(STORES, ()) if sys.argv[1:] else main(ROOMS, GATE))

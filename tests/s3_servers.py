@@ -12,7 +12,7 @@ Promises: `start` returns when the server answers a signed request, or raises `N
 to skip) or `RuntimeError` (it is built and does not start: a failure, with the end of its log). A server dies with the
 process that started it, also when that is killed (Linux). The credentials are made up for the test.
 Relies on: tools below `.servers/` (or $TXSINK_SERVERS, so that several clones share one build), put there by `build`
-alone: a test never downloads anything.
+alone.
 Does not promise: to be S3. `TRAITS` says what is known to differ; test_s3_servers.py shows it.
 """
 

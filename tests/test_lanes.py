@@ -49,12 +49,27 @@ def test_what_a_room_kept_before_is_forgotten(tmp_path: Path, monkeypatch: pytes
 
 
 def test_every_room_measures_and_the_sum_of_all_is_told_in_ci() -> None:
-    assert [*lanes.ROOMS] == ["others", "proof"]
+    assert [*lanes.ROOMS, *lanes.STORES] == ["others", "proof", "stores", "waits"]
     makefile, ci = (ROOT / "Makefile").read_text(), (ROOT / ".ci/run").read_text()
     assert "tests/lanes.py stores" in makefile
-    assert "tests/coverage_sum.py others proof stores" in ci
+    assert "tests/coverage_sum.py others proof stores waits" in ci
 
 
 def test_a_closing_line_is_added_up() -> None:
     texts = ["==== 3 passed, 1 skipped in 2.00s ====", "1 failed, 2 passed in 1.00s (0:00:01)", "no closing line"]
     assert lanes.counted(texts) == {"passed": 5, "skipped": 1, "failed": 1, "error": 1}
+
+
+@pytest.mark.parametrize("failing", [None, "one", "two"])
+def test_rooms_run_beside_each_other_and_are_added_up(
+    failing: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command(marks: str) -> list[str]:
+        told = "1 failed, 2 passed" if marks == failing else "3 passed"
+        return [sys.executable, "-c", f"print('{told} in 0.10s'); raise SystemExit({int(marks == failing)})"]
+
+    monkeypatch.setattr(coverage_sum, "DIRECTORY", tmp_path)
+    monkeypatch.setattr(lanes, "command", command)
+    assert lanes.main({"one": "one", "two": "two"}, ()) == (failing is not None)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == ("6 passed, 0 failed, 0 skipped" if failing is None else "5 passed, 1 failed, 0 skipped")
