@@ -29,6 +29,7 @@ def test_the_public_names_are_these() -> None:
         "TwoPhaseCommitSink",
         "TxsinkError",
         "UnavailableError",
+        "__version__",
         "open_table",
         "open_writer",
         "write",

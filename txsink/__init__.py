@@ -20,6 +20,8 @@ from txsink.two_phase import TwoPhaseCommitSink
 from txsink.txn import Transaction
 from txsink.writer import Sink
 
+__version__ = "0.1.0"
+
 __all__ = [
     "ConflictError",
     "CorruptError",
@@ -38,6 +40,7 @@ __all__ = [
     "TwoPhaseCommitSink",
     "TxsinkError",
     "UnavailableError",
+    "__version__",
     "open_table",
     "open_writer",
     "write",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from txsink import commands, commands_repair
+from txsink import __version__, commands, commands_repair
 from txsink.commands import Grid, Report
 from txsink.errors import TxsinkError
 from txsink.layout import VERSION_MAX
@@ -61,6 +61,7 @@ def _group() -> click.Group:
     writer = click.Option(["--writer"], metavar="WRITER", help="Only this writer.")
     yes = click.Option(["--yes"], is_flag=True, help="Do it. Without it the command only says what it would do.")
     group = click.Group("txsink", help="Look at a txsink table; finish or drop what a crash left.")
+    click.version_option(__version__)(group)
     group.params.append(click.Option(["--traceback", "show_traceback"], is_flag=True, hidden=True))
     group.callback = lambda **_: None  # the commands look the option up when something fails
     for run, *params in (
