@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from advice import advised
 from logs import opened
 from place import Place, commit, prepared, rows, staged_files
 from seen import entry_file, rows_of, small_blocks, staging
 from txsink import cli, entry, recovery
-from txsink.errors import ConflictError, CorruptError, InvalidRequestError
 
 __all__ = ["small_blocks"]
 
@@ -18,7 +18,7 @@ __all__ = ["small_blocks"]
 @pytest.mark.parametrize("wrong", [{"at": float("nan")}, {"at": (1, 2)}, {1: 2}])
 def test_plainer_metadata_is_taken_by_the_same_writer(place: Place, wrong: dict[Any, Any]) -> None:
     sink = place.sink()
-    with pytest.raises(InvalidRequestError, match="Give less, or plainer, metadata"):
+    with advised("writer._metadata", "Give less, or plainer, metadata"):
         sink.begin(1, metadata=wrong)
     assert (sink.pending, rows_of(place.path)) == ([], [])
     with sink.begin(1, metadata={"at": [1, 2]}) as txn:
@@ -35,7 +35,7 @@ def test_fewer_files_per_epoch_are_written_by_the_same_writer(place: Place, monk
             for number in range(files):
                 txn.add(txn.stager().stage(rows(number)))
 
-    with pytest.raises(InvalidRequestError, match=r"Write fewer files per epoch .*; nothing was written"):
+    with advised("entry.encode", "Write fewer files per epoch (a larger target_file_bytes) or less metadata"):
         write(40)
     assert (sink.pending, rows_of(place.path)) == ([], [])
     write(2)
@@ -47,12 +47,12 @@ def test_a_later_version_is_there_where_an_earlier_one_has_expired(place: Place)
     sink = place.sink()
     commit(sink, *range(30))
     boundary = recovery.expire(sink.log, sink.log.state.version)
-    with pytest.raises(InvalidRequestError, match=f"entries below {boundary} have expired. Name a later version"):
+    with advised("log.entry", "Name a later version"):
         opened(place).entry(1)  # those just below are kept, as segments are made of them
     found = opened(place)
     found.load()
     assert found.entry(boundary).version == boundary
-    with pytest.raises(InvalidRequestError, match="Name one of them"):
+    with advised("snapshot.require_retained", "Name one of them"):
         place.table().to_arrow(boundary - 1)
     assert place.table().to_arrow(boundary).num_rows
 
@@ -61,9 +61,9 @@ def test_a_later_version_is_there_where_an_earlier_one_has_expired(place: Place)
 def test_either_choice_leads_on_where_later_epochs_are_committed(place: Place, choice: str, left: list[int]) -> None:
     sink = place.sink()
     commit(sink, 1, 2)
-    with pytest.raises(ConflictError, match=r"Choose on_newer='skip' .* or on_newer='rewind'"):
+    with advised("recovery._newer", "Choose on_newer='skip' {} or on_newer='rewind'"):
         sink.recover(1)
-    with pytest.raises(InvalidRequestError, match="Choose one of fail, skip, rewind"):
+    with advised("recovery._require_choice", "Choose one of {}"):
         sink.recover(1, "replay")
     sink.recover(1, choice)
     assert rows_of(place.path) == left
@@ -85,7 +85,7 @@ def test_the_only_copy_of_a_committed_file_is_kept_and_put_back_by_hand_the_tabl
     published.unlink()
     staged.parent.mkdir(parents=True, exist_ok=True)
     staged.write_bytes(copy)
-    with pytest.raises(CorruptError, match=r"Inspect it: this may be the only copy. Nothing was deleted"):
+    with advised("recovery._swept", "Inspect it: this may be the only copy. Nothing was deleted"):
         sink.sweep()
     assert staged.read_bytes() == copy
     staged.rename(published)
@@ -100,7 +100,7 @@ def test_an_entry_that_is_missing_in_the_middle_is_restored_from_a_copy(place: P
     lost = entry_file(place.path, 4)
     copy = lost.read_bytes()
     lost.unlink()
-    with pytest.raises(CorruptError, match="Restore it from a copy"):
+    with advised("gaps.hole", "Restore it from a copy, or {}"):
         opened(place).load()
     lost.write_bytes(copy)
     assert opened(place).load().version == sink.log.state.version
@@ -115,7 +115,7 @@ def test_a_later_release_is_what_reads_a_later_format(place: Place, monkeypatch:
         release.setattr(entry, "FORMAT", later)
         commit(place.sink(), 1)
     for act in (lambda: rows_of(place.path), place.sink):
-        with pytest.raises(InvalidRequestError, match=f"Upgrade txsink to a release that reads format {later}"):
+        with advised("entry.refuse_later_format", "Upgrade txsink to a release that reads format {}"):
             act()
     monkeypatch.setattr(entry, "FORMAT", later)
     assert rows_of(place.path) == [1]
