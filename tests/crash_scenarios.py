@@ -335,6 +335,17 @@ def expire_while_something_is_pending(world: World) -> None:
     other.finish(0)
 
 
+@scenario()
+def two_spellings_of_one_table(world: World) -> None:
+    """Each finishes what the other has prepared, and drops what it only staged."""
+    world.open().prepare(0)
+    mounted = world.open(is_mounted=True)
+    mounted.tell("committed", 0)
+    mounted.prepare(1)
+    mounted.stage(2)
+    world.open().tell("committed", 1)
+
+
 # Half of a Delta commit is no commit; and our own log expires alike in every layout.
 NOT_IN_DELTA = {
     *("abort_what_was_half_published", "summaries_and_merges"),

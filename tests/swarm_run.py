@@ -38,12 +38,13 @@ class Tally(NamedTuple):
     planned: Counter[str]
     delivered: Counter[str]
     failures: list[str]
+    mounts: int  # openings by another name of the table
 
 
 def tally(first: int, number: int) -> Tally:
     """Run `number` seeds from `first` on."""
     planned, delivered = Counter[str](), Counter[str]()
-    calls, failures = 0, []
+    calls, mounts, failures = 0, 0, []
     with seldom_collected():
         for seed in range(first, first + number):
             try:
@@ -54,7 +55,8 @@ def tally(first: int, number: int) -> Tally:
             planned.update(done.planned)
             delivered.update(done.delivered)
             calls += done.calls
-    return Tally(number, calls, planned, delivered, failures)
+            mounts += done.mounts
+    return Tally(number, calls, planned, delivered, failures, mounts)
 
 
 @contextmanager
@@ -75,7 +77,8 @@ def added(found: list[Tally]) -> Tally:
         planned.update(one.planned)
         delivered.update(one.delivered)
     failures = [failure for one in found for failure in one.failures]
-    return Tally(sum(one.seeds for one in found), sum(one.calls for one in found), planned, delivered, failures)
+    seeds, calls, mounts = (sum(getattr(one, of) for one in found) for of in ("seeds", "calls", "mounts"))
+    return Tally(seeds, calls, planned, delivered, failures, mounts)
 
 
 def tell(done: Tally, began: float) -> None:
@@ -85,7 +88,7 @@ def tell(done: Tally, began: float) -> None:
         "swarm",
         "memory",
         {fault: (done.planned[fault], done.delivered[fault]) for fault in sorted(done.planned)},
-        {"seeds": done.seeds, "store calls": done.calls},
+        {"seeds": done.seeds, "store calls": done.calls, "openings by another name": done.mounts},
         failures=len(done.failures),
         seconds=time.monotonic() - began,
     )

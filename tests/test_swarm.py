@@ -35,6 +35,7 @@ def test_no_seed_breaks_a_promise(capsys: pytest.CaptureFixture[str]) -> None:
     assert done.planned == done.delivered
     assert min(done.delivered.values()) > 50
     assert len(done.delivered) == 11
+    assert done.mounts > SEEDS // 2
 
 
 # Among the first, 316 has uploads in several directories; the last has an expiry that settles several segments at once.
@@ -71,6 +72,10 @@ class Planted(NamedTuple):
 PLANTED: dict[str, Planted] = {
     "a copy stages where the original does": Planted(
         [("place.own_staging", [('origin = store.origin(f"{root}/{layout.LOG_DIRECTORY}")', 'origin = ""')])], "I6 I8"
+    ),
+    "whose files they are is told by how the table is spelled": Planted(
+        [("place.own_staging", [('origin = store.origin(f"{root}/{layout.LOG_DIRECTORY}")', "origin = root")])],
+        "I6 I8 I9",
     ),
     "a retired run claims again": Planted(
         [("transaction.standing", [("if run.generation is None and not log.is_retired", "if True or log.is_retired")])],

@@ -26,7 +26,7 @@ from txsink.slots import Stamps
 from txsink.store import Store
 from txsink.store.local import LocalStore
 from txsink.testing.crash_book import ROOT, Told, Truth, day_of
-from txsink.testing.names import Names
+from txsink.testing.names import DIRECTORY, MOUNTED, Names, mounted
 from txsink.testing.objects import Objects
 from txsink.testing.simdisk import SimDisk
 from txsink.txn import Transaction
@@ -38,6 +38,7 @@ Disk: TypeAlias = SimDisk | Objects | Names
 START_MS = 1_760_000_000_000
 TRIES = 3
 
+OTHER_ROOT = ROOT.replace(DIRECTORY, MOUNTED, 1)  # another spelling of the same table
 _LOG = f"{ROOT}/{layout.LOG_DIRECTORY}/"
 
 
@@ -117,11 +118,12 @@ class World:
             return self.wrap(LocalStore(cast("ModuleType", self.disk)))
         return self.wrap(self.disk.store())
 
-    def sink(self, writer: str = "w", *, is_one_shot: bool = False, **options: Any) -> Sink:
-        """A new process opens the writer."""
+    def sink(self, writer: str = "w", *, is_one_shot: bool = False, is_mounted: bool = False, **options: Any) -> Sink:
+        """A new process opens the writer; `is_mounted`: by the table's other name."""
         self.life += 1
+        store, root = (mounted(self.store()), OTHER_ROOT) if is_mounted else (self.store(), ROOT)
         chosen = {"layout": self.layout, **options}
-        return open_sink(self.store(), stamps_of(self.life), ROOT, writer, chosen, is_one_shot=is_one_shot)
+        return open_sink(store, stamps_of(self.life), root, writer, chosen, is_one_shot=is_one_shot)
 
     def open(self, writer: str = "w", **options: Any) -> Program:
         """A new program opens the writer."""

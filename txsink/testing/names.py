@@ -1,4 +1,4 @@
-"""A file system as a test wants it: names in memory that can be moved, copied in microseconds.
+"""A file system as a test wants it: names in memory that can be moved, copied in microseconds, and mounted twice.
 
 Promises: the verbs of `Store` as a local disk or HDFS has them, each in one step: a name is given once when asked so,
 a move never overwrites. `after_kill` is what the next process finds; nothing is lost.
@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from typing import Any, cast
 
 from txsink.entry import Upload
 from txsink.errors import InternalError, InvalidRequestError
-from txsink.store import Moves, Output, Paths, Tail, Traits
+from txsink.store import Moves, Output, Paths, Store, Tail, Traits
+
+DIRECTORY, MOUNTED = "/d", "/mounted"  # what `mounted` shows under a second name
 
 
 class Names:
@@ -167,3 +170,41 @@ class _NameOutput:
         self.closed = True
         self._names.change()
         self._names.held.pop(self._path, None)
+
+
+def mounted(store: Store) -> Store:
+    """The store as a process has it that reaches `DIRECTORY` by the name `MOUNTED`, as by a bind mount."""
+    return cast("Store", _Mounted(store))
+
+
+class _Mounted:
+    """Every path that is given is turned into the one behind the mount, every path of an answer back."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.traits = store.traits
+
+    def __getattr__(self, verb: str) -> Callable[..., Any]:
+        behind = getattr(self._store, verb)
+
+        def call(*given: Any, **more: Any) -> Any:
+            return _respelled(behind(*_respelled(given, MOUNTED, DIRECTORY), **more), DIRECTORY, MOUNTED)
+
+        return call
+
+    def resolve(self, uri: str) -> str:
+        """The name that is given: a mount is no link."""
+        self._store.resolve(_respelled(uri, MOUNTED, DIRECTORY))
+        return uri
+
+    def origin(self, path: str) -> str:
+        """What every road shares."""
+        return self._store.origin(_respelled(path, MOUNTED, DIRECTORY))
+
+
+def _respelled(value: Any, former: str, new: str) -> Any:
+    if isinstance(value, str):
+        return new + value[len(former) :] if value == former or value.startswith(f"{former}/") else value
+    if type(value) in {list, tuple}:
+        return type(value)(_respelled(one, former, new) for one in value)
+    return value

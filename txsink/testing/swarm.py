@@ -3,9 +3,9 @@
 Promises: `run(seed)` plays several lives of two writers on one store in memory (a bucket that cannot move files in one
 seed of four): their programs, the order of their store calls, and the faults are drawn from the seed, so the same seed
 gives the same trace (I16). Lives stall at any call and go on at any later one, as zombies; a life that crashed is
-followed by another. While it lasts, somebody looks: at the names (what a directory reader sees), and through the log.
-In the end all writers recover, and what is left is judged as after any crash (I1-I14). The first broken promise is a
-`Violation` that names the seed.
+followed by another. One opening in three is by another name of the table, as by a bind mount. While it lasts, somebody
+looks: at the names (what a directory reader sees), and through the log. In the end all writers recover, and what is
+left is judged as after any crash (I1-I14). The first broken promise is a `Violation` that names the seed.
 Relies on: the engine's real code but for the encoding of Parquet (`tiny`); `Schedule`, `FaultyStore`, `crash_judge`.
 Does not promise: power cuts (nothing in memory is ever lost), or damage to bytes that were acknowledged.
 """
@@ -44,6 +44,7 @@ class Outcome(NamedTuple):
     calls: int
     planned: Counter[str]
     delivered: Counter[str]
+    mounts: int = 0  # how often a writer was opened by the table's other name
 
 
 class Turns:
@@ -81,6 +82,7 @@ class Swarm:
         self.is_small = self.chance.randrange(6) == 0
         self.partition_by: tuple[str, ...] = ("day",) if self.chance.randrange(2) else ()
         self.has_copies = seed % 5 == 0 and isinstance(disk, Names)
+        self.mounts = 0
         self.turns = Turns(random.Random(f"{seed}-turns"))
         self.schedule = Schedule(self.turns)
         self.stores: list[FaultyStore] = []
@@ -155,7 +157,7 @@ class Swarm:
         delivered = Counter(class_of(fault) for store in self.stores for fault in store.delivered)
         planned["delay"] = delivered["delay"] = len(self.turns.stalls)
         trace = hashlib.blake2b(f"{''.join(self._trace)}{sorted(files)!r}".encode(), digest_size=16).hexdigest()
-        return Outcome(trace, sum(store.calls for store in self.stores), planned, delivered)
+        return Outcome(trace, sum(store.calls for store in self.stores), planned, delivered, self.mounts)
 
 
 def run(seed: int) -> Outcome:

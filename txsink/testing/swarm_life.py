@@ -19,8 +19,9 @@ from txsink.sink import open_sink
 from txsink.testing import tiny
 from txsink.testing.crash_book import ROOT, Violation, book_of
 from txsink.testing.crash_check import check_wounded
-from txsink.testing.crash_world import World, stamps_of
+from txsink.testing.crash_world import OTHER_ROOT, World, stamps_of
 from txsink.testing.faults import FaultyStore
+from txsink.testing.names import mounted
 from txsink.testing.simdisk import Crash
 from txsink.txn import Transaction
 from txsink.writer import Sink
@@ -39,6 +40,7 @@ class Host(Protocol):
     partition_by: tuple[str, ...]
     is_small: bool
     has_copies: bool
+    mounts: int
 
     def add(self, writer: str) -> None:
         """One more life of the writer."""
@@ -59,6 +61,8 @@ class Life:
         self._store, self._chance = store, chance
         self._sink: Sink | None = None
         self._left: list[Transaction] = []
+        # By which name of the table it opens: drawn apart, so that all else stays as it was drawn before.
+        self._roads = random.Random(f"roads-{chance.getstate()[1][:3]}-{number}")
 
     def live(self) -> None:
         """Open, work, end."""
@@ -130,7 +134,11 @@ class Life:
         stamps = stamps_of(self._number)
         self._left = []
         options["layout"] = "parquet"
-        self._sink = open_sink(self._store, stamps, ROOT, self._writer, options, is_one_shot=chance.randrange(5) == 0)
+        is_one_shot = chance.randrange(5) == 0
+        is_mounted = self._roads.randrange(3) == 0
+        self._host.mounts += is_mounted
+        store, root = (mounted(self._store), OTHER_ROOT) if is_mounted else (self._store, ROOT)
+        self._sink = open_sink(store, stamps, root, self._writer, options, is_one_shot=is_one_shot)
         if self._sink.last_epoch is not None:
             self._sink.log.settle()
             self._tell("committed", self._sink.last_epoch)

@@ -9,7 +9,7 @@ Does not promise: anything about staging itself. Whoever wants that tested calls
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -17,6 +17,7 @@ from txsink import layout
 from txsink.entry import Column, DataFile
 from txsink.parquet import StageOptions
 from txsink.stage import EpochStager, StagedFile
+from txsink.store import Uploads
 from txsink.testing.crash_world import rows_table
 from txsink.testing.names import Names
 from txsink.txn import Transaction
@@ -57,14 +58,17 @@ def stage(txn: Transaction, rows: tuple[int, ...]) -> None:
     """Stage the rows for the transaction, without encoding them anew."""
     owner = txn._sink
     store, settings = owner.log.store, owner.settings
+    owner.about_to_stage(by_others=False)
     staged = []
     for at, (directory, file, columns, data) in enumerate(_encoded(rows, owner.log.state.partition_columns)):
         name = layout.data_name(txn.epoch, at, f"{settings.place.id_prefix}{owner.log.stamps.new_id()}")
         path = f"{directory}/{name}" if directory else name
-        output = store.create(f"{settings.place.directory}/{path}")
+        full_path = f"{settings.place.directory}/{path}"
+        is_object = owner.publisher.is_in_place and not store.traits.moves
+        output = cast("Uploads", store).create_object(full_path) if is_object else store.create(full_path)
         output.write(data)
         upload = output.seal()
-        tail = None if upload else store.tail(f"{settings.place.directory}/{path}", 0)
+        tail = None if upload else store.tail(full_path, 0)
         record = msgspec.structs.replace(file, path=path)
         identity = owner.identity
         stamp = tail.stamp if tail else ""
