@@ -17,20 +17,30 @@ from txsink.state import State
 
 
 @contextmanager
-def unless_converted(log: Log, layout: str) -> Iterator[None]:
-    """A conversion takes files and Delta's log away from a run that was open: it is told of that, and of no damage."""
+def unless_converted(log: Log, layout: str) -> Iterator[int]:
+    """A conversion takes files and Delta's log away from a run that was open: it is told of that, and of no damage.
+
+    Gives the version of the last conversion before, for `require_layout`.
+    """
+    before = log.state.converted
     try:
-        yield
+        yield before
     except TxsinkError:
-        if log.refresh().layout != layout:
-            log.hint()  # who opens the writer again begins after the conversion
-        require_layout(log.root, log.state, layout)
+        log.refresh()
+        require_unconverted(log, layout, before)
         raise
 
 
-def require_layout(root: str, state: State, layout: str) -> None:
-    """Refuse a run that was opened when the table had another layout."""
-    if state.layout != layout:
+def require_unconverted(log: Log, layout: str, converted: int) -> None:
+    """The same for a run that has just read on."""
+    if log.state.converted != converted:
+        log.hint()  # who opens the writer again begins after the conversion
+    require_layout(log.root, log.state, layout, converted)
+
+
+def require_layout(root: str, state: State, layout: str, converted: int) -> None:
+    """Refuse a run that was opened, or whose files were looked at, before a conversion, also one there and back."""
+    if (state.layout, state.converted) != (layout, converted):
         raise ConflictError(
             f"write to {root}",
             f"it was converted to the layout {state.layout} meanwhile",

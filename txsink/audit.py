@@ -31,7 +31,7 @@ _TRIES = 3
 
 
 class Problem(NamedTuple):
-    """Something that is not as the log says: where (a path, relative to the table, or staged), and what."""
+    """Something that is not as the log says: where (a path, relative to the table if it lies there), and what."""
 
     where: str
     what: str
@@ -251,13 +251,14 @@ def _pending_problems(log: Log, publisher: Publisher) -> list[Problem]:
         except TxsinkError as error:
             found.append(Problem(layout.entry_path(pending.prepared), error.found))
             continue
-        directory = layout.run_directory(prepare.writer, prepare.run)
         for file in prepare.files:
             staged, target = publisher.ends(prepare, file)
             if decide(LogFact.PENDING, staged, target) is Action.CORRUPT:
                 whose = f"epoch {prepare.epoch} of {prepare.writer!r} is pending"
-                what = f"{whose}, and its file is {_lies(staged)} in staging, {_lies(target)} in the table"
-                found.append(Problem(f"{directory}/{file.path}", what))
+                both = f"{_lies(staged)} in staging, {_lies(target)} in the table"
+                where = layout.told_path(log.root, publisher.staged_path(prepare, file))
+                what = _lies(staged) if publisher.is_in_place else both
+                found.append(Problem(where, f"{whose}, and its file is {what}"))
     return found
 
 

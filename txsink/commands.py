@@ -228,7 +228,7 @@ def sweep(path: str, writer: str | None, *, yes: bool) -> Report:
     plan = [on_staged(table, verbs[one.action], one.name, by) for by, found in looks for one in found]
     half_made = recovery.temporaries(table.log, dry_run=True)
     plan += [on_file(table, "delete", found) for found in half_made]
-    unproven = [on_file(table, UNPROVEN, found) for found in table.publisher.unproven()]
+    unproven = [on_file(table, UNPROVEN, found) for one in publishers for found in one.unproven()]
     deleted = 0
     if yes:
         for name in sorted({one.name.writer for one in asked if one.action is not Action.KEEP}):
@@ -337,7 +337,8 @@ def found_by_verify(path: str, *, deep: bool) -> list[Problem]:
         store = open_store(path)
         seen = audit.verify_log(Log(store, store.resolve(path), stamps()))
         version = error.context.get("version")
-        where = layout.entry_path(version) if isinstance(version, int) else layout.LOG_DIRECTORY
+        other = layout.DELTA_DIRECTORY if "delta_version" in error.context else layout.LOG_DIRECTORY
+        where = layout.entry_path(version) if isinstance(version, int) else other
         return seen or [Problem(where, f"{error.attempted}: {error.found}")]
 
 

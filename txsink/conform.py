@@ -41,8 +41,13 @@ def require_shallow(given: pa.Schema, what: str) -> None:
         while parts and depth <= DEPTH_MAX:
             parts, depth = [inner for part in parts for inner in parts_of(part)], depth + 1
         if depth > DEPTH_MAX:
-            found = f"column {field.name!r} is nested more than {DEPTH_MAX} deep, which readers refuse"
-            raise InvalidRequestError(what, found, "Cast it to a string, or flatten it", column=field.name)
+            raise too_deep(field.name, what)
+
+
+def too_deep(column: object, what: str) -> InvalidRequestError:
+    """The error for a column that is nested too deep."""
+    found = f"column {column!r} is nested more than {DEPTH_MAX} deep, which readers refuse"
+    return InvalidRequestError(what, found, "Cast it to a string, or flatten it", column=column)
 
 
 def require_kept(columns: tuple[Column, ...], types: str, what: str) -> None:

@@ -146,9 +146,14 @@ def leaving(log: Log, delta: DeltaLog) -> Leaving:
     former = {*replaced, *staged, *_removed(delta)} - {*live}
     there = [path for path in names if path in former and not path.startswith("_txsink/")]
     strangers = [path for path in names if is_data(path) and path not in live and path not in former]
+    what = f"convert {log.root} to the layout parquet"
+    if others := {*strangers} & ({decoded_path(path) for path in delta.files()} if strangers else set()):
+        raise ConflictError(
+            what, f"{len(others)} of its files were written by other programs, {min(others)} for one", _COPY
+        )
     if strangers:
         raise ConflictError(
-            f"convert {log.root} to the layout parquet",
+            what,
             f"{len(strangers)} files are there that neither log names, {strangers[0]} for one: readers of the directory"
             " would take them for rows",
             "Move them out of the directory, or let VACUUM delete what is left of Delta's, then convert it",
@@ -156,11 +161,7 @@ def leaving(log: Log, delta: DeltaLog) -> Leaving:
         )
     moved = {path: layout.removed_path(replaced[path], path) for path in there if path in replaced and moves}
     # Those of runs that may live stay: what they stage from now on lies in the sight of readers, and a sweep finds it.
-    marks = [
-        name.path
-        for name in left
-        if name.path.startswith(f"{layout.MARK_DIRECTORY}/") and log.is_retired(name.writer, name.run, -1)
-    ]
+    marks = [name.path for name in left if name.is_mark and log.is_retired(name.writer, name.run, -1)]
     return Leaving(moved, [path for path in there if path not in moved], marks)
 
 

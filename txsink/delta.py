@@ -156,16 +156,9 @@ class DeltaLog:
                 raise CorruptError(what, "deltalake finds no Delta table there", advice) from error
             except (deltalake.exceptions.DeltaError, OSError) as error:
                 kind = type(error).__name__  # not its words: of some stores they hold what was sent
-        if (lost := self._lost_checkpoint()) is not None:
-            raise CorruptError(
-                what,
-                f"{layout.DELTA_POINTER_PATH} names a checkpoint of version {lost}, and there is none",
-                f"Delete {layout.DELTA_POINTER_PATH}, which only saves time, and retry",
-                delta_version=lost,
-            )
-        raise UnavailableError(
-            what, f"deltalake cannot read it ({kind})", "Retry; if it stays so, read it by deltalake alone"
-        )
+        self._require_whole(what)
+        found = f"deltalake cannot read it ({kind})"
+        raise UnavailableError(what, found, "Retry; if it stays so, read it by deltalake alone")
 
     # -- appending ------------------------------------------------------------------------------------
 
@@ -236,20 +229,27 @@ class DeltaLog:
         except (ValueError, RecursionError):
             return -1
 
-    def _lost_checkpoint(self) -> int | None:
-        """The version of the last checkpoint, when it is not there."""
-        pointer = self._pointed()
-        if pointer is None or pointer < 0:
-            return None
-        names = self.store.list(f"{self.root}/{layout.DELTA_DIRECTORY}")
-        return None if any(name.startswith(f"{pointer:020d}.checkpoint.") for name in names) else pointer
+    def _require_whole(self, what: str) -> None:
+        """Refuse a log without its last checkpoint, or without its beginning: what only a copy can mend."""
+        pointer, names = self._pointed(), self._names()
+        checkpoints = [name for name in names if ".checkpoint." in name]
+        if pointer is not None and pointer >= 0 and not any(name[:20] == f"{pointer:020d}" for name in checkpoints):
+            found = f"{layout.DELTA_POINTER_PATH} names a checkpoint of version {pointer}, and there is none"
+            advice = "which only saves time, and retry"
+            raise CorruptError(what, found, f"Delete {layout.DELTA_POINTER_PATH}, {advice}", delta_version=pointer)
+        first = min((int(name[:20]) for name in names if name[:20].isdecimal()), default=0)
+        if pointer is None and first and not checkpoints:
+            found = f"version 0 of its log is missing, yet version {first} is there"
+            raise CorruptError(what, found, f"Restore {layout.delta_commit_path(0)} from a copy", delta_version=0)
 
     def _at(self, version: int) -> str:
         return f"{self.root}/{layout.delta_commit_path(version)}"
 
     def _has_commits(self) -> bool:
-        names = self.store.list(f"{self.root}/{layout.DELTA_DIRECTORY}")
-        return any(name[:20].isdecimal() for name in names)
+        return any(name[:20].isdecimal() for name in self._names())
+
+    def _names(self) -> list[str]:
+        return self.store.list(f"{self.root}/{layout.DELTA_DIRECTORY}")
 
 
 def _cleaned_up(version: int) -> InvalidRequestError:

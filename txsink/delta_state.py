@@ -341,7 +341,7 @@ def resolved(found: DeltaState, writer: str, prepared: int) -> bool | None:
 
 def is_ours(actions: Iterable[Action]) -> bool:
     """Whether a commit publishes a transaction of txsink's."""
-    return any(str(action["txn"].get("appId")).startswith("txsink:") for action in actions if "txn" in action)
+    return any(str(action["txn"].get("appId")).startswith(app_id("")) for action in actions if "txn" in action)
 
 
 def encoded_path(path: str) -> str:

@@ -332,7 +332,8 @@ def _is_deeper(value: object, room: int) -> bool:
 
 
 def _unfit(what: str, found: str) -> InvalidRequestError:
-    return InvalidRequestError(what, found, "Give metadata that JSON can hold; nothing was written")
+    advice = f"Give metadata that JSON can hold, at most {METADATA_DEPTH_MAX} deep; nothing was written"
+    return InvalidRequestError(what, found, advice)
 
 
 def _corrupt(what: str, found: str, version: int) -> CorruptError:

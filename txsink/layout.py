@@ -103,6 +103,11 @@ class StagedName(NamedTuple):
         """Whether this run of the writer staged it."""
         return is_same_run(self.run, run)
 
+    @property
+    def is_mark(self) -> bool:
+        """Whether it is no staged file, but what leads to those of its run."""
+        return self.path.startswith(f"{MARK_DIRECTORY}/")
+
 
 def entry_path(version: int) -> str:
     """Where the log entry of `version` lies."""
@@ -266,6 +271,11 @@ def parse_staged(path: str) -> StagedName | None:
     if not names[0] or not names[1] or not (guest or is_data_path(data)):
         return None
     return StagedName(names[0], names[1], int(guest[1]) if guest else data_epoch(data), data)
+
+
+def told_path(root: str, path: str) -> str:
+    """How people are told of a file: by its path in the table, or by the full one where it does not lie there."""
+    return path.removeprefix(f"{root}/")
 
 
 def in_no_other_table(paths: list[str]) -> list[str]:

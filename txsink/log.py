@@ -27,7 +27,7 @@ from txsink.store import Store
 
 HINT_EVERY = 16
 APPEND_TRIES, FACTS_TRIES, SEGMENT_BYTES_MAX = 1000, 3, 1 << 30
-LOOK_AGE_MS = 1000  # where a look is a request, who has read or appended within it has just read
+LOOK_AGE_MS = 1000  # where a look is a request, who has read or appended within it puts without one: a look follows
 
 Slot: TypeAlias = dict[str, Any]
 Make: TypeAlias = Callable[[State, Slot], AnyEntry | None]
@@ -198,10 +198,10 @@ class Log:
             if not self.is_as_read(slot["time_ms"]):
                 continue
             if self._put(entry, data):
-                # ORDER: the entry before looked at again before the append counts, else a stalled writer uses a
-                # slot twice that had expired: entries are deleted oldest first, so its neighbour went before (I7).
+                # ORDER: the entry before looked at again before the append counts, else a stalled writer uses a slot
+                # twice whose neighbour expired before it (I7), or that of a log which was restored counts (I3).
                 with possibly_written(entry_of(entry.version)):
-                    stands = self.store.traits.keeps_names or self._stands(self.state)
+                    stands = (self.store.traits.keeps_names and not self.exists) or self._stands(self.state)
                 if stands:
                     self._take(entry, entries.digest(data))
                     self._settled = entry.version  # with everything before it: it is one directory
@@ -311,8 +311,8 @@ class Log:
 
     def is_as_read(self, now_ms: int = -1, *, to_the_end: bool = True) -> bool:
         """Whether the log is the one we read, and ends there, as far as one look tells; if not, it was read on."""
-        is_costly = self.store.traits.hints_always
-        if not self.exists or (is_costly and 0 <= now_ms - self._looked_ms < LOOK_AGE_MS):
+        is_costly = self.store.traits.hints_always  # not `to_the_end`: no later look brings back what goes next
+        if not self.exists or (is_costly and to_the_end and 0 <= now_ms - self._looked_ms < LOOK_AGE_MS):
             return True
         if not self._stands(self.state):
             self._reload(self.state)

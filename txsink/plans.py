@@ -14,7 +14,7 @@ from txsink.convert import Leaving, delta_log_names, leaving
 from txsink.delta import DeltaLog
 from txsink.errors import ConflictError
 from txsink.layout import StagedName
-from txsink.publish import PARQUET, Publisher
+from txsink.publish import PARQUET, Publisher, former_of
 from txsink.table import PendingTransaction, Table
 
 DELETING = ("delete", "abort", "finish the abort of")
@@ -74,21 +74,25 @@ def leaving_plan(table: Table, delta: DeltaLog) -> list[dict[str, Any]]:
 
 def left_plan(table: Table, writer: str) -> list[dict[str, Any]]:
     """What the claim's sweep deletes: staged, and named by no pending transaction."""
-    is_held = recovery.names_held(table.log, table.publisher, *table.log.state.aborting)
-    left = table.publisher.left(writer, ())
-    return [on_staged(table, "delete", name) for name in left if not is_held(name)]
+    plan = []
+    for by in filter(None, (table.publisher, former_of(table.log))):
+        is_held = recovery.names_held(table.log, by, *table.log.state.aborting)
+        plan += [on_staged(table, "delete", name, by) for name in by.left(writer, ()) if not is_held(name)]
+    return plan
 
 
 def on_staged(table: Table, action: str, name: StagedName, by: Publisher | None = None) -> dict[str, Any]:
     """A step for one staged file; `by`: the strategy that staged it, if that is a former one."""
-    if name.path.startswith(f"{layout.MARK_DIRECTORY}/"):  # of a run, and of no epoch
-        at, size = name.path, _bytes(table, f"{table.path}/{name.path}")
-        return {"action": action, "writer": name.writer, "run": name.run, "epoch": None, "path": at, "bytes": size}
-    path = name.path if name.upload else f"{layout.run_directory(name.writer, name.run)}/{name.path}"
-    known = {"writer": name.writer, "run": name.run, "epoch": name.epoch, "path": path}
-    # What a pending upload holds, a store tells for each of its parts alone.
-    where = "" if name.upload else f"{(by or table.publisher).place(name.writer, name.run).directory}/{name.path}"
-    return {"action": action, **known, "bytes": _bytes(table, where) if where else None}
+    path = f"{(by or table.publisher).place(name.writer, name.run).directory}/{name.path}"
+    return {
+        "action": action,
+        "writer": name.writer,
+        "run": name.run,
+        "epoch": None if name.is_mark else name.epoch,
+        "path": layout.told_path(table.path, path),
+        # What a pending upload holds, a store tells for each of its parts alone.
+        "bytes": None if name.upload else _bytes(table, path),
+    }
 
 
 def on_file(table: Table, action: str, path: str) -> dict[str, Any]:

@@ -160,6 +160,8 @@ def sweep(log: Log, run: Run, publisher: Publisher, names: list[StagedName], *, 
         fact = facts[name.writer, name.run]
         if fact is LogFact.UNCLAIMED and name.run in unclaimed and name.writer == run.writer:
             fact = LogFact.ORPHAN
+        if fact is LogFact.LIVE and _is_past(log, publisher, name):
+            fact = LogFact.ORPHAN
         # What a pending transaction names is decided on by recover.
         swept.append(Swept(name, Action.KEEP if is_named(name) else _swept(log, run, name, fact)))
     if not dry_run:
@@ -277,6 +279,14 @@ def _run_fact(log: Log, name: StagedName) -> LogFact:
     if known is not None and name.is_of(known.run):
         return LogFact.LIVE
     return LogFact.ORPHAN if log.is_retired(name.writer, name.run, -1) else LogFact.UNCLAIMED
+
+
+def _is_past(log: Log, publisher: Publisher, name: StagedName) -> bool:
+    """Whether the name was staged in a layout that the table has no more: not even its own run can prepare it.
+
+    A mark is not: its run may stage more. Nor is an upload, as those of either layout look alike.
+    """
+    return publisher.layout != log.state.layout and not name.is_mark and not name.upload
 
 
 def _swept(log: Log, run: Run, name: StagedName, run_fact: LogFact) -> Action:

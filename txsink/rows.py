@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from txsink import values as python_values
-from txsink.conform import DEPTH_MAX
+from txsink.conform import DEPTH_MAX, too_deep
 from txsink.errors import InvalidRequestError
 
 _ROWS_PER_TABLE = 10_000
 _CONTAINERS = (list, tuple, set, frozenset, Mapping)
+_PLAIN = "Give a list of plain values, or an Arrow array"
 _ACCEPTED = (
     "Pass an Arrow table, batch or reader, a pyarrow dataset, a pandas or polars frame, any object with "
     "__arrow_c_stream__ or __arrow_c_array__, an iterable of these, a dict of lists, or an iterable of dicts (rows)"
@@ -142,9 +143,11 @@ def _array(values: Any, name: str, known: pa.Schema, what: str) -> pa.ChunkedArr
         return pa.chunked_array([python_values.exact(values, name, None if pa.types.is_null(kind) else kind)])
     except python_values.UnfitError as error:
         raise _unfit(error, what) from error
+    except InvalidRequestError:  # a ValueError, too, and it says more
+        raise
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidRequestError(
-            what, f"the values of column {name!r} are no column: {error}", "Give all of them one type", column=name
+            what, f"the values of column {name!r} are no column: {error}", _PLAIN, column=name
         ) from error
 
 
@@ -159,8 +162,7 @@ def _require_shallow(values: Iterable[Any], name: object, what: str) -> None:
         level = list({id(part): part for part in parts if isinstance(part, _CONTAINERS)}.values())
         if not level:
             return
-    found = f"column {name!r} is nested more than {DEPTH_MAX} deep, which readers refuse"
-    raise InvalidRequestError(what, found, "Cast it to a string, or flatten it", column=name)
+    raise too_deep(name, what)
 
 
 def _holds_objects(values: Any) -> bool:
@@ -227,6 +229,8 @@ def _without_objects(frame: Any, what: str) -> Any:
 def _checked(make: Callable[[], Any], data: object, what: str) -> Any:
     try:
         return make()
+    except InvalidRequestError:  # a ValueError, too, and it says more
+        raise
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InvalidRequestError(
             what, f"{_name(data)} cannot be read as a table: {error}", _ACCEPTED, type=_name(data)

@@ -105,28 +105,29 @@ def open_sink(
     log, publisher = _open_table(store, parts, path, chosen, is_followed=store.traits.moves or is_one_shot)
     # Listed here, and not in `sweep`: the log is read in between, and once more there.
     names = publisher.left(writer, ())
-    in_place = former_of(log)
-    astray = in_place.left(writer, ()) if in_place is not None else []
-    if store.traits.moves:  # else the claim's append finds out what came after the hint: a request less
-        log.refresh()
-    with admission.unless_converted(log, publisher.layout):
+    other = former_of(log)
+    astray = other.left(writer, ()) if other is not None else []  # also by this very run, before the conversion
+    with admission.unless_converted(log, publisher.layout) as converted:
+        if store.traits.moves:  # else the claim's append finds out what came after the hint: a request less
+            log.refresh()
         publisher.require_agreement(writer, is_lenient=not chosen.recover)
     opened = log.state
     identity = Run(writer, run, -1 if chosen.run is not None else opened.version)
     settings = Settings(path, chosen.storage_options, publisher.place(writer, run), chosen.merge_schema, stage)
     recovered = None
-    left, astray = ([name for name in found if not name.is_of(run)] for found in (names, astray))
+    left = [name for name in names if not name.is_of(run)]
     unfinished = [item for item in (*opened.pending, *opened.aborting) if item.writer == writer]
     if not is_one_shot or left or astray or unfinished:
         transaction.claim(log, identity)
+        admission.require_unconverted(log, publisher.layout, converted)
         if log.state.version == opened.version:  # this very run has claimed before
             log.refresh()
         if chosen.recover:
             recovered = recovery.recover(log, identity, publisher)
         if left:
             recovery.sweep(log, identity, publisher, left)
-        if in_place is not None and astray:
-            recovery.sweep(log, identity, in_place, astray)
+        if other is not None and astray:
+            recovery.sweep(log, identity, other, astray)
         for former in dict.fromkeys(item.run for item in unfinished if item.run != run):
             publisher.tidy(writer, former)
         # A writer that starts again and again without a commit must not leave a longer way to each next start.
@@ -191,10 +192,12 @@ def _correct(log: Log, delta: DeltaLog, chosen: Options) -> None:
         return
     _require_columns(log.root, by)
     if wanted != at.layout:
-        if publisher_of(log, delta if at.layout == DELTA else None).left(None, at.writers):
+        left = publisher_of(log, delta if at.layout == DELTA else None).left(None, at.writers)
+        if left:
             # They are found by the rules of the layout they were staged in.
-            found = f"files of former runs lie staged in the layout {at.layout}"
-            raise ConflictError(f"change {log.root} to the layout {wanted}", found, "Sweep it first: `txsink sweep`")
+            found = f"files of former runs of {left[0].writer!r} lie staged in the layout {at.layout}"
+            advice = f"Open the writer {left[0].writer!r} without layout first: that drops them, and stops such a run"
+            raise ConflictError(f"change {log.root} to the layout {wanted}", found, advice)
         if wanted == DELTA:
             _require_readable(log.root)
             admission.require_types_of_delta(at.types, f"change {log.root} to the layout {wanted}")

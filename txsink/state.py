@@ -70,7 +70,11 @@ class WriterState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The log folded up to `version` (-1: nothing yet). `delta`: the newest version of Delta's log that it tells of."""
+    """The log folded up to `version` (-1: nothing yet).
+
+    `converted`: the newest version that changed the layout, 0 for none; `delta`: the newest version of Delta's log that
+    it tells of.
+    """
 
     format: int = FORMAT
     version: int = -1
@@ -86,7 +90,7 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pending: tuple[Pending, ...] = ()
     aborting: tuple[Pending, ...] = ()
     boundary: Count = 0
-    is_converted: bool = False
+    converted: Count = 0
     delta: Count | None = None
 
     def pending_of(self, writer: str) -> tuple[Pending, ...]:
@@ -190,7 +194,7 @@ def _changes(state: State, entry: AnyEntry) -> _Changes:
 def _convert(state: State, entry: Convert) -> _Changes:
     # Delta's log is made for the conversion, or goes with it: it tells of no prepare entry before it.
     writers = {name: msgspec.structs.replace(known, in_delta=None) for name, known in state.writers.items()}
-    changes: _Changes = {"layout": entry.layout, "is_converted": True, "delta": entry.delta, "writers": writers}
+    changes: _Changes = {"layout": entry.layout, "converted": entry.version, "delta": entry.delta, "writers": writers}
     if entry.partition_columns is None:
         return changes
     if state.columns:

@@ -97,7 +97,7 @@ def claim(log: Log, run: Run, retires: tuple[str, ...] = ()) -> None:
 def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
     """Seal the staged files in the log; False when the epoch is committed already."""
     what, written = f"prepare epoch {content.epoch} of {run.writer!r}", [staged.file for staged in content.staged]
-    with admission.unless_converted(log, publisher.layout):
+    with admission.unless_converted(log, publisher.layout) as converted:
         admitted = publisher.admit((run.writer, content.epoch), content.mode, content.columns, written)
         if admitted.is_committed and not any(one.epoch >= content.epoch for one in log.state.pending_of(run.writer)):
             log.refresh()
@@ -119,7 +119,7 @@ def prepare(log: Log, run: Run, publisher: Publisher, content: Content) -> bool:
         claims, generation = standing(log, state, run)
         if _is_prepared(log, state, run, content):
             return None
-        admission.require_layout(log.root, state, publisher.layout)
+        admission.require_layout(log.root, state, publisher.layout, converted)
         admission.require_partitions(state, content.epoch, content.staged)
         admission.require_no_abort(state, run.writer, content.epoch)
         columns = schema.merge(publisher.columns(state), content.columns, merge_schema=content.merge_schema, what=what)

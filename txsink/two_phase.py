@@ -23,10 +23,8 @@ What one `snapshot_state` returns (plain JSON, checked when it comes back):
 from __future__ import annotations
 
 import logging
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, cast
 
@@ -36,6 +34,7 @@ from txsink.entry import Count
 from txsink.errors import InvalidRequestError
 from txsink.layout import VERSION_MAX
 from txsink.sink import stamps
+from txsink.writer import whole
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -357,11 +356,8 @@ def _half_taken(what: str, checkpoint_id: int | None) -> InvalidRequestError:
 
 def _id(what: str, checkpoint_id: SupportsIndex) -> int:
     """The id as a number, of whatever kind of integer it is."""
-    number = -1
-    if not isinstance(checkpoint_id, bool):
-        with suppress(TypeError):
-            number = operator.index(checkpoint_id)
-    if not 0 <= number <= VERSION_MAX:
+    number = whole(checkpoint_id)
+    if number is None or not 0 <= number <= VERSION_MAX:
         raise InvalidRequestError(
             what, "the checkpoint id is no integer from 0 to 2^63 - 1", "Number checkpoints from 0"
         )

@@ -53,7 +53,8 @@ class UnfitError(ValueError):
         self.type = str(kind)
         self.given = type(value).__name__
         self.why = why
-        super().__init__(f"column {path!r} is {kind} and would not hold {self.value} ({self.given}) exactly{why}")
+        of_type = "has no type yet" if pa.types.is_null(kind) else f"is {kind}"
+        super().__init__(f"column {path!r} {of_type} and would not hold {self.value} ({self.given}) exactly{why}")
 
 
 def exact(values: list[Any], path: str, kind: pa.DataType | None = None) -> pa.Array[Any]:

@@ -91,6 +91,9 @@ class Publisher(Protocol):
     def place(self, writer: str, run: str) -> Place:
         """Where a run creates its files."""
 
+    def staged_path(self, prepare: Prepare, file: DataFile) -> str:
+        """Where a file of a transaction lies as long as it is staged: its full path."""
+
     def problem(self, staged: StagedFile) -> str | None:
         """What is wrong with a file that was staged just now; None when it can be prepared."""
 
@@ -209,14 +212,15 @@ def publisher_of(log: Log, delta: DeltaLog | None) -> Publisher:
 
 
 def former_of(log: Log) -> Publisher | None:
-    """The strategy that finds what runs staged under final names when the table was a Delta table; None: it never was.
+    """The strategy that finds what runs staged when the table had the other layout; None: it never had.
 
-    Such a run may have been open when the table was converted, and may have staged since: it can prepare nothing, but
-    readers of the directory see its files.
+    Such a run may have been open when the table was converted, and may have staged since: it can prepare nothing, and
+    in a table that was a Delta table readers of the directory see its files.
     """
-    if log.state.layout != PARQUET or not log.state.is_converted:
+    if not log.state.converted:
         return None
-    return publisher_of(log, DeltaLog(log.store, log.root, log.stamps, log.root))
+    is_delta = log.state.layout == DELTA
+    return publisher_of(log, None if is_delta else DeltaLog(log.store, log.root, log.stamps, log.root))
 
 
 def open_publisher(store: Store, root: str, staging: str) -> Publisher:

@@ -29,16 +29,7 @@ from txsink import delta_agreement, delta_upkeep, layout
 from txsink import delta_state as states
 from txsink.decision import End
 from txsink.delta import DeltaLog, columns_of, fields_of
-from txsink.delta_actions import (
-    Made,
-    add_of,
-    begun,
-    info_of,
-    new_fields,
-    remove_of,
-    txn_of,
-    zoned_columns,
-)
+from txsink.delta_actions import Made, add_of, begun, info_of, new_fields, remove_of, txn_of, zoned_columns
 from txsink.delta_agreement import Disagreement
 from txsink.delta_back import require_no_replay, shown_again
 from txsink.delta_files import require_values, told
@@ -151,6 +142,10 @@ class DeltaPublisher:
 
     # -- staged files ---------------------------------------------------------------------------------
 
+    def staged_path(self, prepare: Prepare, file: DataFile) -> str:  # noqa: ARG002 -- the name it keeps
+        """Where it stays."""
+        return self._path(file.path)
+
     def problem(self, staged: StagedFile) -> str | None:
         """Another identity than recorded; damage in a page, when the file was touched since."""
         found = verify(self.store, self._path(staged.file.path), staged.file, staged.stamp)
@@ -185,13 +180,14 @@ class DeltaPublisher:
 
     def drop(self, names: Iterable[StagedName]) -> None:
         """Delete the files, and the marks of runs that have none left."""
-        kept = self.named()
-        given = [name for name in names if name.path not in kept]
-        found = {(name.writer, name.run) for name in given if not _is_mark(name)}
+        given = list(names)
+        kept = self.named() if given else set()
+        given = [name for name in given if name.path not in kept]
+        found = {(name.writer, name.run) for name in given if not name.is_mark}
         # Where a request of a dead run may be done after its file was deleted, its mark stays for the next run's look.
         stays = set() if self.store.traits.moves else found
-        files = [self._path(name.path) for name in given if not _is_mark(name)]
-        marks = [self._path(one.path) for one in given if _is_mark(one) and (one.writer, one.run) not in stays]
+        files = [self._path(name.path) for name in given if not name.is_mark]
+        marks = [self._path(one.path) for one in given if one.is_mark and (one.writer, one.run) not in stays]
         self._delete(files)
         # ORDER: files durably gone before the marks that lead to them, else a power cut brings files back that nobody
         # looks for any more (I9).
@@ -269,7 +265,7 @@ class DeltaPublisher:
 
     def withdraw(self, prepare: Prepare) -> None:
         """Delete the files, which no commit can name any more; what Delta's log names all the same stays."""
-        kept = self.named()
+        kept = self.named() if prepare.files else set()
         paths = [self._path(file.path) for file in prepare.files if file.path not in kept]
         self._delete(paths)
         # ORDER: files durably gone before the `cleaned` entry, else a power cut brings files back that nobody
@@ -388,10 +384,6 @@ class DeltaPublisher:
     def _made(self, prepare: Prepare) -> Made:
         state = self.log.state
         return Made(state.table_id, state.partition_columns, prepare.time_ms)
-
-
-def _is_mark(name: StagedName) -> bool:
-    return name.path == layout.mark_path(name.writer, name.run)
 
 
 def _info(operation: str, prepare: Prepare) -> Action:

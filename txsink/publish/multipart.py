@@ -34,6 +34,10 @@ class MultipartPublisher(LogDecides):
         """The table itself."""
         return Place(self.table_root, f"{layout.tag(writer)}{layout.tag(run)}")
 
+    def staged_path(self, prepare: Prepare, file: DataFile) -> str:  # noqa: ARG002 -- the upload's name is the object's
+        """The name that its upload is made for."""
+        return self._path(file.path)
+
     def problem(self, staged: StagedFile) -> str | None:
         """An upload nobody holds. The store has answered every part with its tag, and checks the tags at the end."""
         return "is no pending upload" if staged.upload is None else None

@@ -52,6 +52,14 @@ class RenamePublisher(LogDecides):
         """The run's own directory."""
         return Place(f"{self.own}/{layout.run_directory(writer, run)}")
 
+    def staged_path(self, prepare: Prepare, file: DataFile) -> str:
+        """Where the entry says that its run staged, or where that was moved along with the table."""
+        below = f"{layout.run_directory(prepare.writer, prepare.run)}/{file.path}"
+        found = f"{self._home(prepare)}/{below}"
+        if self._home(prepare) == self.own or not self._is_own(prepare) or self.store.tail(found, 0) is not None:
+            return found
+        return f"{self.own}/{below}"  # the staging root was moved along with the table
+
     def problem(self, staged: StagedFile) -> str | None:
         """Another identity than recorded; damage in a page, when the file was touched since."""
         path = self._path(staged.writer, staged.run, staged.file)
@@ -63,7 +71,7 @@ class RenamePublisher(LogDecides):
 
     def ends(self, prepare: Prepare, file: DataFile) -> tuple[End, End]:
         """One look at each name."""
-        staged, target = self._staged(prepare, file), f"{self.table_root}/{file.path}"
+        staged, target = self.staged_path(prepare, file), f"{self.table_root}/{file.path}"
         return end_of(self.store, staged, file), end_of(self.store, target, file)
 
     def goes_only_on(self, prepare: Prepare) -> bool:
@@ -89,7 +97,7 @@ class RenamePublisher(LogDecides):
         """Move what is not there yet; find out what a crash or another run has moved."""
         moves, published = [], []
         for file in prepare.files:
-            move = (self._staged(prepare, file), f"{self.table_root}/{file.path}")
+            move = (self.staged_path(prepare, file), f"{self.table_root}/{file.path}")
             staged, target = self.ends(prepare, file)
             match decide(LogFact.PENDING, staged, target):
                 case Action.MOVE:
@@ -127,7 +135,7 @@ class RenamePublisher(LogDecides):
 
     def withdraw(self, prepare: Prepare) -> None:
         """Delete staged files, then those a publish had moved already."""
-        for path in [self._staged(prepare, file) for file in prepare.files] if self._is_own(prepare) else []:
+        for path in [self.staged_path(prepare, file) for file in prepare.files] if self._is_own(prepare) else []:
             # DELETES: staged files of an aborted epoch; proof: the abort entry, own staging directory (I8).
             self.store.delete(path)
         # ORDER: staged deleted before published, else a stalled run moves one into place behind us (I9).
@@ -183,14 +191,7 @@ class RenamePublisher(LogDecides):
         """Whether that is provably this table's: the name is, wherever it lies."""
         return self._home(prepare).rpartition("/")[2] == self.own.rpartition("/")[2]
 
-    def _staged(self, prepare: Prepare, file: DataFile) -> str:
-        below = f"{layout.run_directory(prepare.writer, prepare.run)}/{file.path}"
-        found = f"{self._home(prepare)}/{below}"
-        if self._home(prepare) == self.own or not self._is_own(prepare) or self.store.tail(found, 0) is not None:
-            return found
-        return f"{self.own}/{below}"  # the staging root was moved along with the table
-
     def _prune(self, prepare: Prepare, root: str) -> None:
-        for directory in dict.fromkeys(self._staged(prepare, file).rpartition("/")[0] for file in prepare.files):
+        for directory in dict.fromkeys(self.staged_path(prepare, file).rpartition("/")[0] for file in prepare.files):
             # DELETES: a directory; proof: own staging directory, and that it is empty (I8).
             self.store.prune(directory, root)

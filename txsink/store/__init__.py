@@ -262,7 +262,7 @@ def _scheme(uri: str) -> str:
     near = difflib.get_close_matches(scheme.lower(), _STORES, 1, 0.7)
     advice = f"Use {_SERVED}"
     if scheme in _IN_DELTA:
-        advice += f". The Delta layout, which this release has not yet, is to serve {scheme}:// through deltalake"
+        advice += f"; {scheme}:// is not served yet, in either layout"
     elif near:
         advice = f"Did you mean {near[0]}://? Else use {_SERVED}"
     raise InvalidRequestError(f"open a {scheme}:// path", found, advice, scheme=scheme)
