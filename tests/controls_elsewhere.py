@@ -114,6 +114,12 @@ CONTROLS: dict[str, Control] = {
         "pass",
         "test_two_phase.py::test_at_most_once_never_writes_an_epoch_that_was_begun_before",
     ),
+    "newest entry known looked at before the mark goes": Control(
+        "writer.Sink._leaves_nothing",
+        "not self.settings.place.mark or self.log.is_as_read(to_the_end=False)",
+        "True",
+        "test_sweep.py::test_a_writer_that_is_closed_after_a_restore_leaves_the_mark_that_leads_to_what_it_had_staged",
+    ),
     "Delta's commit before the entry that makes it count": Control(
         "convert.to_delta",
         "delta.commit(",

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from place import Place, begin_publish, prepared
+from place import Place, begin_publish, copied, prepared
 from seen import staging
 from txsink import audit, layout, recovery, segment, transaction
 from txsink.entry import decode, encode
@@ -119,8 +119,36 @@ def test_a_lost_staged_file_of_a_pending_transaction_is_found(place: Place) -> N
         (staged,) = staging(place.path).rglob("*.parquet")
         staged.unlink()
         ((where, told),) = found(place)
-        assert where.endswith(prepare.files[0].path)
+        assert (Path(where), Path(where).name) == (staged, prepare.files[0].path)
         assert told == "epoch 4 of 'w' is pending, and its file is missing in staging, missing in the table"
+
+
+@pytest.mark.parametrize("table_layout", ["parquet", "delta"])
+def test_a_damaged_file_of_a_pending_transaction_is_named_by_a_path_that_leads_to_it(
+    place: Place, table_layout: str
+) -> None:
+    """Seen: a Delta table's files lie in the table, and were named as if they lay in a directory of their run."""
+    with place.sink(layout=table_layout, partition_by="p") as sink:
+        (file,) = prepared(sink, 4, {"id": [1], "p": ["a"]}).files
+        (staged,) = (path for path in place.path.parent.rglob("*.parquet") if path.name == Path(file.path).name)
+        _truncate(staged)
+        ((where, told),) = found(place)
+        assert place.path / where == staged
+        assert ("staging" in told) == (table_layout == "parquet")
+
+
+def test_a_damaged_file_of_a_pending_transaction_is_found_where_a_copy_looks_for_it(place: Place) -> None:
+    """A copy publishes out of the original's directory, and a renamed table where its staging moved along."""
+    with place.sink() as sink:
+        prepared(sink, 4, {"id": [1]})
+    (staged,) = staging(place.path).rglob("*.parquet")
+    _truncate(staged)
+    ((where, _),) = found(copied(place, 2))
+    assert Path(where) == staged
+    renamed = Place(place.path.rename(place.path.parent / "renamed"))
+    Path(layout.default_staging_root(str(place.path))).rename(layout.default_staging_root(str(renamed.path)))
+    ((where, _),) = found(renamed)
+    assert Path(where) == next(staging(renamed.path).rglob("*.parquet"))
 
 
 # -- verify: the log ----------------------------------------------------------------------------------

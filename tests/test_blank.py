@@ -50,7 +50,7 @@ def test_what_lies_staged_in_the_one_layout_is_swept_before_the_other_comes(plac
     old = place.sink(layout="parquet")
     txn = old.begin(1)
     txn.add(txn.stager().stage(rows(1)))
-    with pytest.raises(ConflictError, match="Sweep it first"):
+    with pytest.raises(ConflictError, match="without layout first"):
         place.sink(layout="delta")
     place.sink().close()
     assert staged_files(place) == []

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import txsink
 from place import Place, begin_publish, prepared, tree
 from seen import small_blocks, staging
 from txsink import layout, recovery, transaction
@@ -73,8 +74,9 @@ def one_shot(place: Place, writer: str) -> Sink:
 class Crowd:
     """A table in every state at once."""
 
-    def __init__(self, place: Place) -> None:
-        place.write(0, {"id": [1, 2], "p": ["a", "b"]}, partition_by="p", metadata={"offset": 7})
+    def __init__(self, place: Place, table_layout: str = "parquet") -> None:
+        first = {"id": [1, 2], "p": ["a", "b"]}
+        place.write(0, first, partition_by="p", metadata={"offset": 7}, layout=table_layout)
         place.write(1, {"id": [3], "p": ["a"]}, mode="overwrite")
         left = place.sink("left")
         prepared(left, 4, {"id": [4], "p": ["a"]})
@@ -457,6 +459,30 @@ def test_sweep_deletes_orphans_and_leaves_live_runs_alone(place: Place, cli: Cli
     assert cli.text("sweep") == "Nothing is to be done.\n"
 
 
+@pytest.mark.parametrize("table_layout", ["parquet", "delta"])
+def test_plans_name_files_by_paths_that_lead_to_them(place: Place, cli: Cli, table_layout: str) -> None:
+    """Seen: files that lie in the table (Delta) were named as if they lay in a directory of their run."""
+    Crowd(place, table_layout)
+    dead = place.sink("dead")
+    prepared(dead, 1, {"id": [1], "p": ["a"]})
+    stage(dead, 2)
+    for command, *suffixes in (["sweep", ".parquet", ".tmp"], ["recover", ".parquet"], ["abort", ".parquet"]):
+        steps = cli.json(command, *(["dead", 1] if command == "abort" else []))["plan"]
+        named = {step["path"]: step["bytes"] for step in steps if "path" in step}
+        assert {path: (place.path / path).stat().st_size for path in named} == named
+        marks = [""] if table_layout == "delta" else []
+        assert {Path(path).suffix for path in named} == {*suffixes, *marks}
+
+
+def test_the_plan_of_a_conversion_names_staged_files_by_paths_that_lead_to_them(place: Place, cli: Cli) -> None:
+    place.write(0, {"id": [1]})
+    name = stage(one_shot(place, "w"), 1)
+    path, size = next(
+        (step["path"], step["bytes"]) for step in cli.json("convert", "--to", "delta")["plan"] if "path" in step
+    )
+    assert (Path(path).name, Path(path).stat().st_size) == (name, size)
+
+
 def test_sweep_of_one_writer_leaves_the_others_files(place: Place, cli: Cli) -> None:
     place.write(0, {"id": [1]})
     first, second = stage(one_shot(place, "a"), 1), stage(one_shot(place, "b"), 1)
@@ -526,6 +552,11 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     for name in (*READING, "recover", "abort", "sweep", "explain"):
         assert f"  {name} " in shown
     assert "traceback" not in shown
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == OK
+    assert capsys.readouterr().out == f"txsink, version {txsink.__version__}\n"
 
 
 def test_a_traceback_is_shown_only_when_asked_for(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

@@ -206,7 +206,7 @@ VARIANTS: dict[str, Variant] = {
                         "        self._prune",
                         (
                             "        for file in prepare.files:\n"
-                            "            self.store.delete(self._staged(prepare, file))\n"
+                            "            self.store.delete(self.staged_path(prepare, file))\n"
                             "        self._prune"
                         ),
                     ),

@@ -7,8 +7,10 @@ table whose log never names it, and none is taken away there.
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable
-from itertools import product
+from functools import partial
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,9 @@ from txsink.file_sink import ParquetFileSink
 from txsink.log import LOOK_AGE_MS
 from txsink.sink import open_sink
 from txsink.slots import Stamps
+from txsink.store import Store
+from txsink.table import open_log
+from txsink.testing.faults import FaultyStore, delay
 from txsink.testing.objects import Objects, ObjectStore
 from txsink.writer import Sink
 
@@ -191,15 +196,18 @@ class Bucket:
         self._layout = table_layout
         self._made = 0
 
-    def sink(self, writer: str) -> Sink:
-        stamps = Stamps(lambda: self.now_ms, self._new_id, lambda attempt: None)
-        return open_sink(ObjectStore(self.objects), stamps, "/table", writer, {"layout": self._layout})
+    def stamps(self) -> Stamps:
+        return Stamps(lambda: self.now_ms, self._new_id, lambda attempt: None)
 
-    def replaced_by(self, objects: dict[str, bytes]) -> None:
+    def sink(self, writer: str, store: Store | None = None) -> Sink:
+        chosen = {"layout": self._layout}
+        return open_sink(store or ObjectStore(self.objects), self.stamps(), "/table", writer, chosen)
+
+    def replaced_by(self, objects: dict[str, bytes], later_ms: int = LOOK_AGE_MS) -> None:
         """The objects are those, and a second has gone by."""
         self.objects.objects.clear()
         self.objects.objects.update(objects)
-        self.now_ms += LOOK_AGE_MS
+        self.now_ms += later_ms
 
     def _new_id(self) -> str:
         self._made += 1
@@ -246,3 +254,53 @@ def test_in_a_bucket_reading_that_nothing_follows_is_no_look() -> None:
         commit(sink, 3)
     assert bucket.objects.objects.keys() == copy.keys()
     sink.close()
+
+
+COPIED, WRITTEN = 29, 34  # epochs: between them entry 64 begins another block of the log
+
+
+@pytest.mark.parametrize("written", range(COPIED + 1, WRITTEN))
+@pytest.mark.parametrize("options", [{}, OVERWRITE], ids=["append", "overwrite"])
+@pytest.mark.parametrize("table_layout", ["parquet", "delta"])
+def test_in_a_bucket_a_busy_writer_of_a_table_restored_at_any_call_is_not_told_that_it_committed(
+    table_layout: str, options: dict[str, Any], written: int
+) -> None:
+    """I3, I8: seen: within a second of its last look it was, and an overwrite took away what the copy had brought back.
+
+    No time goes by. What is planted all the same, by a restore between a look and the next request, stops the next
+    opening. Only what was over when the restore came is taken back by it without a word.
+    """
+    told: Counter[str] = Counter()
+    for call in count(1):
+        bucket = Bucket(table_layout)
+        store = FaultyStore(ObjectStore(bucket.objects))
+        sink = bucket.sink("w", store)
+        commit(sink, *range(COPIED))
+        copy = dict(bucket.objects.objects)
+        commit(sink, *range(COPIED, written))
+        moment = store.calls + call
+        store.plan.append(delay(moment, partial(bucket.replaced_by, copy, 0)))
+        try:
+            with sink.begin(written, **options) as txn:
+                txn.write(rows(written))
+            outcome = "committed"
+        except CorruptError:
+            outcome = "refused"
+        if not store.delivered:
+            break
+        told[outcome] += 1
+        there = bucket.objects.objects
+        lost, planted = copy.keys() - there.keys(), [path for path in there.keys() - copy.keys() if "/log/" in path]
+        verb, path = store.trace[moment - 1]
+        assert not lost or verb == "delete", "S3 deletes on no condition"
+        if outcome == "committed":
+            assert planted == []
+            assert "/log/" not in path, "the hint, or another piece of work that comes after the commit"
+        elif planted:
+            with pytest.raises(CorruptError, match="it is missing"):
+                bucket.sink("w")
+        else:
+            found = open_log(ObjectStore(bucket.objects), bucket.stamps(), "/table").to_arrow()
+            assert sorted(found["id"].to_pylist()) == list(range(COPIED))
+    assert told["committed"] > 0
+    assert told["refused"] > 5

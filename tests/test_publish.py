@@ -35,7 +35,7 @@ class LocalSite(Site):
         return LocalSite(self.path)
 
     def staged(self, prepare: Prepare, file: DataFile) -> bytes | None:
-        return LocalStore().read(self.rename._staged(prepare, file), 1 << 20)
+        return LocalStore().read(self.rename.staged_path(prepare, file), 1 << 20)
 
     def target(self, file: DataFile) -> bytes | None:
         return LocalStore().read(f"{self.root}/{file.path}", 1 << 20)
@@ -44,7 +44,7 @@ class LocalSite(Site):
         LocalStore().replace(f"{self.root}/{file.path}", data, "another")
 
     def drop_staged(self, prepare: Prepare, file: DataFile) -> None:
-        assert LocalStore().delete(self.rename._staged(prepare, file))
+        assert LocalStore().delete(self.rename.staged_path(prepare, file))
 
 
 @pytest.fixture

@@ -687,6 +687,15 @@ def test_an_abort_opens_nothing_that_could_fail_as_the_commit_did(
     assert rows_of(path) == [0]
 
 
+def test_a_writer_made_where_spark_commits_can_still_be_sent_to_tasks(
+    as_spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, writers.COMMITS, ModuleType(writers.COMMITS))
+    path = tmp_path / "t"
+    as_spark.stream(path).commit(as_spark.staged(path, Batch("q", "r", 0), [0, 1]), 0)
+    assert rows_of(path) == [0, 1]
+
+
 def test_another_run_of_a_stream_has_a_writer_of_its_own(as_spark: Spark, tmp_path: Path) -> None:
     path = tmp_path / "t"
     as_spark.stream(path).commit(as_spark.staged(path, Batch("q", "r", 0), [0]), 0)

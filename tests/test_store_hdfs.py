@@ -178,7 +178,7 @@ class HdfsSite(Site):
         return HdfsSite(self.uri, self.root)
 
     def staged(self, prepare: Prepare, file: DataFile) -> bytes | None:
-        return self.store.read(self.rename._staged(prepare, file), MIB)
+        return self.store.read(self.rename.staged_path(prepare, file), MIB)
 
     def target(self, file: DataFile) -> bytes | None:
         return self.store.read(f"{self.root}/{file.path}", MIB)
@@ -187,7 +187,7 @@ class HdfsSite(Site):
         self.store.replace(f"{self.root}/{file.path}", data, "another")
 
     def drop_staged(self, prepare: Prepare, file: DataFile) -> None:
-        assert self.store.delete(self.rename._staged(prepare, file))
+        assert self.store.delete(self.rename.staged_path(prepare, file))
 
 
 class TestRename(PublishContract):

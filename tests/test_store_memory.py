@@ -75,7 +75,7 @@ class MemorySite(Site):
         return MemorySite(self.root)
 
     def staged(self, prepare: Prepare, file: DataFile) -> bytes | None:
-        return self.store.read(self.rename._staged(prepare, file), 1 << 20)
+        return self.store.read(self.rename.staged_path(prepare, file), 1 << 20)
 
     def target(self, file: DataFile) -> bytes | None:
         return self.store.read(f"{self.root}/{file.path}", 1 << 20)
@@ -84,7 +84,7 @@ class MemorySite(Site):
         self.store.replace(f"{self.root}/{file.path}", data, "another")
 
     def drop_staged(self, prepare: Prepare, file: DataFile) -> None:
-        assert self.store.delete(self.rename._staged(prepare, file))
+        assert self.store.delete(self.rename.staged_path(prepare, file))
 
 
 class TestRenameInMemory(PublishContract):
@@ -185,6 +185,13 @@ def test_an_open_transaction_of_a_user_of_fsspec_holds_nothing_back(store: Memor
         assert store.put_if_absent(f"{root}/0", b"x", "a") is True
         stage(store, f"{root}/1", b"y")
         assert contents(MemoryStore(), root) == {"0": b"x", "1": b"y"}
+
+
+def test_each_store_has_an_instance_of_fsspecs_of_its_own() -> None:
+    """What one is in the middle of, a transaction for one, is nothing to the others."""
+    one, other = MemoryStore(), MemoryStore()
+    assert one._system is not other._system
+    assert fsspec.filesystem("memory") not in (one._system, other._system)
 
 
 def test_fsspec_sees_the_files_under_the_same_names(store: MemoryStore, root: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from place import Place, commit, kinds, prepared, rows, stage_only, staged_files
@@ -186,3 +188,26 @@ def test_a_run_that_was_retired_forgets_nothing(place: Place) -> None:
     assert file.exists()
     new.sweep()
     assert not file.exists()
+
+
+@pytest.mark.parametrize("is_blocked", [False, True], ids=["", "no log"])
+def test_a_writer_that_is_closed_after_a_restore_leaves_the_mark_that_leads_to_what_it_had_staged(
+    place: Place, *, is_blocked: bool
+) -> None:
+    """I9. Seen: it deleted the mark of its run, and no sweep found the file that had come back with the table."""
+    sink = place.sink(layout="delta")
+    txn = sink.begin(0)
+    txn.write(rows(0))
+    assert txn._stager is not None
+    txn._stager.finish()
+    copy, gone = place.path.with_name("copy"), place.path.with_name("gone")
+    shutil.copytree(place.path, copy)
+    txn.commit()
+    place.path.rename(gone)
+    if is_blocked:
+        sink.close()
+    copy.rename(place.path)
+    sink.close()
+    assert len([*place.path.glob("*.parquet")]) == 1
+    place.sink().close()
+    assert [*place.path.glob("*.parquet"), *place.path.glob(f"{layout.MARK_DIRECTORY}/*/*")] == []

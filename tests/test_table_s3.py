@@ -560,14 +560,19 @@ def sent(proxy: Proxy, act: Callable[[], object]) -> list[str]:
 
 
 @on_three
-def test_an_epoch_costs_three_requests_a_file_and_three_for_the_log(lake: Lake, proxy: Proxy) -> None:
-    """No listing, no copy, no look, at any age."""
+def test_an_epoch_costs_three_requests_a_file_and_six_for_the_log(
+    lake: Lake, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No listing and no copy, at any age; looks at one entry each: after every append, and before what is published."""
+    monkeypatch.setattr(log, "LOOK_AGE_MS", 600_000)  # however slow the machine is, the writer is busy
     lake.options = proxy.storage_options
-    log_only = [PUT, PUT, PUT]  # prepare entry, commit entry, hint
+    log_only = [PUT, GET, GET, PUT, GET, PUT]  # prepare entry, its look, that before publishing; commit entry; hint
     one_file = {"id": [1], "day": ["a"]}
     with lake.writer(partition_by=["day"]) as sink:
         for epoch in range(40):  # 80 entries: past the first summary
-            assert sent(proxy, partial(put_rows, sink, epoch, one_file)) == [*A_FILE, PUT, COMPLETE, PUT, PUT]
+            assert sent(proxy, partial(put_rows, sink, epoch, one_file)) == [
+                *(*A_FILE, PUT, GET, GET, COMPLETE, PUT, GET, PUT)
+            ]
         summaries = [name for name in lake.names() if name.startswith(layout.STATE_DIRECTORY)]
         assert len(summaries) == 1
         three = {"id": [1, 2, 3], "day": ["a", "b", "c"]}
@@ -577,11 +582,11 @@ def test_an_epoch_costs_three_requests_a_file_and_three_for_the_log(lake: Lake, 
         # The two-phase way is no dearer.
         txn = sink.begin(42)
         txn.add(txn.stager().stage(one_file))
-        assert sent(proxy, txn.prepare) == [PUT]
-        assert sent(proxy, txn.commit) == [COMPLETE, PUT, PUT]
+        assert sent(proxy, txn.prepare) == [PUT, GET]
+        assert sent(proxy, txn.commit) == [GET, COMPLETE, PUT, GET, PUT]
         # What is replaced is looked at and deleted.
         found = sent(proxy, partial(put_rows, sink, 43, one_file, mode="overwrite"))
-    assert Counter(found) == Counter([*A_FILE, COMPLETE, PUT, *log_only, *["HeadObject", "DeleteObject"] * 44])
+    assert Counter(found) == Counter([*A_FILE, COMPLETE, PUT, GET, *log_only, *["HeadObject", "DeleteObject"] * 44])
 
 
 def put_rows(sink: txsink.Sink, epoch: int, rows: Any, **options: Any) -> None:
@@ -615,8 +620,8 @@ def test_opening_costs_as_much_at_any_age(
         list(threads.map(lambda one: lake.ask("put_object", Key=f"{lake.prefix}/{one[0]}", Body=one[1]), objects))
     lake.options = proxy.storage_options
     uploads = ["ListMultipartUploads"] * (2 if lake.server.name == "minio" else 1)
-    for _ in range(2):  # the hint, its entry and the names after it; the claim and the hint
-        assert sent(proxy, lambda: lake.writer().close()) == [GET, GET, LIST, *uploads, PUT, PUT]
+    for _ in range(2):  # the hint, its entry and the names after it; the claim and its look; the hint
+        assert sent(proxy, lambda: lake.writer().close()) == [GET, GET, LIST, *uploads, PUT, GET, PUT]
     found: list[txsink.Table] = []
     assert sent(proxy, lambda: found.append(lake.table())) == [GET, GET, GET, LIST]
     assert found[0].writers()["w"].last_epoch == epochs - 1
@@ -624,6 +629,26 @@ def test_opening_costs_as_much_at_any_age(
     assert set(sent(proxy, found[0].files)) <= {GET}
     # The entries since the last segment of 64, which are merged by eights.
     assert len(proxy.requests) < 64 + 2 * 8
+
+
+@on_three
+def test_what_was_prepared_by_one_spelling_of_a_bucket_is_committed_by_the_other(lake: Lake) -> None:
+    """`s3://` and Spark's `s3a://` are one table, whose files neither takes for another's."""
+    first = lake.uri
+    assert first.startswith("s3://")
+    for epoch, uri in enumerate([first, first.replace("s3://", "s3a://")] * 2):
+        lake.uri = uri
+        writer = lake.writer()
+        assert writer.recovered == ([epoch - 1] if epoch else [], [], None)
+        prepare(writer, epoch, epoch)
+        stage_only(writer, epoch + 10, 99)
+    with lake.writer() as last:
+        assert last.recovered == ([3], [], None)
+        last.sweep()
+    assert lake.uploads() == []
+    for uri in (first, lake.uri):
+        lake.uri = uri
+        assert lake.rows() == lake.seen() == [0, 1, 2, 3]
 
 
 # -- what only MinIO does -----------------------------------------------------------------------------------

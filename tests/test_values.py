@@ -114,6 +114,17 @@ def test_a_value_deep_down_is_named_by_its_path() -> None:
     assert caught.value.path == "c.element.m.value"
 
 
+def test_a_value_that_no_type_holds_is_refused_before_its_column_has_one() -> None:
+    with pytest.raises(UnfitError, match=r"column 'c' has no type yet and would not hold 1j \(complex\) exactly"):
+        exact([1j], "c")
+
+
+def test_labels_of_pandas_become_their_text() -> None:
+    frame = pd.DataFrame([[1, 2]], columns=pd.Index([0, ("a", "b")], tupleize_cols=False))
+    (found,) = tables_of(frame, lambda: pa.schema([]), "write")
+    assert found.table.column_names == ["0", "('a', 'b')"]
+
+
 def test_objects_in_numpy_and_pandas_are_looked_at_too() -> None:
     mixed = [DAY, NOON]
     for data in (
