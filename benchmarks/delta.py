@@ -18,8 +18,9 @@ from epochs import txsink_write
 from measure import Finding, Scale, Unsynced, alternate, ms, p50, scratch, table
 
 import txsink
-from txsink.sink import open_sink, stamps
-from txsink.store.local import LocalStore
+from txsink.environment import stamps
+from txsink.store.local.store import LocalStore
+from txsink.writing.opening import open_sink
 
 GOALS = {1_000: 0.5, 5_000: 0.5}
 

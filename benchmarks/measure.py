@@ -27,8 +27,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import txsink
-from txsink.sink import open_sink, stamps
-from txsink.store.local import LocalStore
+from txsink.environment import stamps
+from txsink.store.local.store import LocalStore
+from txsink.writing.opening import open_sink
 
 
 class Finding(NamedTuple):

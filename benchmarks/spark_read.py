@@ -11,8 +11,9 @@ from pyspark.sql import DataFrame
 
 import pyspark_txsink
 import txsink
-from txsink.sink import open_sink, stamps
-from txsink.store.local import LocalStore
+from txsink.environment import stamps
+from txsink.store.local.store import LocalStore
+from txsink.writing.opening import open_sink
 
 FILES_PER_EPOCH = 500
 

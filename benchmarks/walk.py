@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import txsink
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
 
 ENGINE = Path(txsink.__file__).parent
 STORE = "store/"

@@ -18,8 +18,9 @@ import duckdb
 import pyarrow as pa
 
 import txsink
-from txsink.sink import open_sink, stamps
-from txsink.store.local import LocalStore
+from txsink.environment import stamps
+from txsink.store.local.store import LocalStore
+from txsink.writing.opening import open_sink
 
 ROWS_PER_EPOCH = 50_000
 EPOCHS = 6

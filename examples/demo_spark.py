@@ -17,7 +17,7 @@ from pathlib import Path
 import duckdb
 
 import txsink
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
 
 FILES, ROWS_PER_FILE, FATAL_EPOCH = 6, 20_000, 3
 ROOT = Path("demo-data").resolve()

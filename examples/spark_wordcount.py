@@ -16,12 +16,14 @@ from collections import Counter
 from pathlib import Path
 
 import duckdb
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 -- as everybody writes it
+from pyspark.sql import (
+    SparkSession,
+    functions as F,  # noqa: N812 -- as everybody writes it
+)
 
 import pyspark_txsink
 import txsink
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
 
 LINES = ["to be or not to be", "that is the question", "to die to sleep", "no more", "to sleep perchance to dream"]
 FATAL_EPOCH = 2

@@ -55,7 +55,7 @@ WORDS: dict[str, str] = {
 }  # fmt: skip
 
 # Advice that is put together elsewhere, by module: the words of another error, each in the registry.
-ELSEWHERE = {"schema": 1, "stage": 1}
+ELSEWHERE = {"schema": 1, "staging.epoch_stager": 1}
 
 BLOCKS = ("advised", "advised_in_print", "Wrong")  # the last is the row of a table: `advised_calls.py`
 
@@ -100,8 +100,8 @@ def sites() -> tuple[Site, ...]:
 
 
 def _module(code: Path, path: Path) -> str:
-    name = path.relative_to(code).with_suffix("").as_posix().removesuffix("/__init__")
-    return name if code == CODE[0] else f"{code.name}/{name}".removesuffix("/__init__")
+    start = code if code == CODE[0] else code.parent
+    return ".".join(path.relative_to(start).with_suffix("").parts).removesuffix(".__init__")
 
 
 def _sites_in(module: str, tree: ast.Module) -> Iterator[Site]:

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from txsink import convert, recovery
-from txsink.delta import DeltaLog
+from txsink import conversion as convert
+from txsink.delta.log import DeltaLog
+from txsink.environment import Stamps
 from txsink.errors import ConflictError, InvalidRequestError, OutcomeUnknownError, TxsinkError, UnavailableError
-from txsink.log import Log
-from txsink.sink import open_sink
-from txsink.slots import Stamps
-from txsink.store import Store
+from txsink.log import expiry
+from txsink.log.log import Log
+from txsink.store.protocol import Store
 from txsink.testing import tiny
 from txsink.testing.crash_book import ROOT, ids_in
 from txsink.testing.crash_check import directory_ids
@@ -31,8 +31,9 @@ from txsink.testing.faults import FaultyStore
 from txsink.testing.names import Names
 from txsink.testing.objects import Objects
 from txsink.testing.simdisk import SimDisk
-from txsink.txn import Transaction
-from txsink.writer import Sink
+from txsink.writing.opening import open_sink
+from txsink.writing.transaction import Transaction
+from txsink.writing.writer import Sink
 
 WORLDS: dict[str, Callable[[], Any]] = {"memory": Names, "disk model": SimDisk, "bucket model": Objects}
 ROUNDS_MAX = 8
@@ -335,7 +336,7 @@ def aborted(caller: Caller) -> None:
 def expired(caller: Caller) -> None:
     """Let go of all versions but the newest."""
     assert caller.sink is not None
-    recovery.expire(caller.sink.log, caller.sink.log.state.version)
+    expiry.expire(caller.sink.log, caller.sink.log.state.version)
 
 
 def converted(to: str) -> Step:

@@ -15,14 +15,15 @@ from typing import Any
 import pytest
 
 from contract_publish import PublishContract, Site, _fields, staged
-from txsink import transaction
-from txsink.delta import DeltaLog
-from txsink.entry import DataFile, Prepare
+from txsink.delta.log import DeltaLog
+from txsink.environment import stamps
 from txsink.errors import CorruptError
-from txsink.log import Log
-from txsink.publish.delta import DeltaPublisher
-from txsink.sink import stamps
-from txsink.store import Store
+from txsink.log.entry import Prepare
+from txsink.log.log import Log
+from txsink.protocol import blank
+from txsink.publish.delta.publisher import DeltaPublisher
+from txsink.records import DataFile
+from txsink.store.protocol import Store
 
 READ_BYTES_MAX = 1 << 20
 Opened = Callable[[], Store]
@@ -37,7 +38,7 @@ class DeltaSite(Site):
         log = Log(self.store, root, stamps())
         log.load()
         if not log.exists:
-            transaction.create(log, "delta", (), None, "a-table")
+            blank.create(log, "delta", (), None, "a-table")
         self.delta = DeltaLog(self.store, root, stamps(), uri)
         self.delta.load()
         self.publisher = DeltaPublisher(log, self.delta)

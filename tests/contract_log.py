@@ -23,18 +23,19 @@ import pyarrow as pa
 import pytest
 
 from logs import claim_by, grow, retired_runs
-from txsink import entry as entries
-from txsink import layout, log, recovery, segment, transaction
-from txsink.entry import FORMAT, Claim, Prepare
+from txsink import paths
+from txsink.environment import Stamps, stamps
 from txsink.errors import CorruptError, FencedError, InvalidRequestError
-from txsink.log import Log
-from txsink.sink import open_sink, stamps
-from txsink.slots import Stamps
-from txsink.store import Store
-from txsink.table import open_log
+from txsink.log import entry as entries, expiry, log, segment
+from txsink.log.entry import FORMAT, Claim, Prepare
+from txsink.log.log import Log
+from txsink.protocol import blank, resolving
+from txsink.reading.table import open_log
+from txsink.store.protocol import Store
 from txsink.testing.faults import Fault, FaultyStore, crash_before, delay, lose_answer, lose_request
 from txsink.testing.simdisk import Crash
-from txsink.writer import Sink
+from txsink.writing.opening import open_sink
+from txsink.writing.writer import Sink
 
 PROCESSES = 16
 READ_BYTES_MAX = 1 << 20
@@ -57,7 +58,7 @@ class Ground:
         found = Log(store or self.store, self.root, self.stamps)
         found.load()
         if not found.exists:
-            transaction.create(found, "parquet", (), None, "a table")
+            blank.create(found, "parquet", (), None, "a table")
         return found
 
     def sink(self, store: Store | None = None, writer: str = "w", **options: Any) -> Sink:
@@ -73,7 +74,7 @@ class Ground:
 
     def at(self, version: int) -> str:
         """Where an entry lies."""
-        return f"{self.root}/{layout.entry_path(version)}"
+        return f"{self.root}/{paths.entry_path(version)}"
 
     def bytes_of(self, version: int) -> bytes:
         found = self.store.read(self.at(version), READ_BYTES_MAX)
@@ -140,7 +141,7 @@ class LogContract:
         puts = [
             number
             for number, (verb, path) in enumerate(clean.trace, 1)
-            if verb == "put_if_absent" and f"/{layout.LOG_DIRECTORY}/" in path
+            if verb == "put_if_absent" and f"/{paths.LOG_DIRECTORY}/" in path
         ]
         assert len(puts) == len(expected)
         for number in puts:
@@ -163,11 +164,11 @@ class LogContract:
             write(sink, 1)
         whole = ground.bytes_of(version)
         ground.put(version, DAMAGE[damage](whole))
-        ground.store.delete(f"{ground.root}/{layout.HEAD_PATH}")
+        ground.store.delete(f"{ground.root}/{paths.HEAD_PATH}")
         with pytest.raises(CorruptError) as caught:
             ground.sink()
         assert caught.value.context["version"] == version
-        assert len(ground.store.list(f"{ground.root}/{layout.LOG_DIRECTORY}")) == 4
+        assert len(ground.store.list(f"{ground.root}/{paths.LOG_DIRECTORY}")) == 4
         ground.put(version, whole)
         with ground.sink() as sink:
             write(sink, 2)
@@ -214,7 +215,7 @@ class LogContract:
         living = ground.log()
         grow(living, 20, "v")
         used = entries.decode(ground.bytes_of(slot), slot)
-        assert recovery.expire(living, living.state.version) > slot
+        assert expiry.expire(living, living.state.version) > slot
         written = stalled.append(claim_by("w"))
         assert written is not None
         assert written.version == living.refresh().version > used.version
@@ -230,7 +231,7 @@ class LogContract:
         txn.write({"id": [1]})
         newer = ground.sink()
         write(newer, *range(1, 9))
-        assert recovery.expire(newer.log, newer.log.state.version) > 1
+        assert expiry.expire(newer.log, newer.log.state.version) > 1
         with pytest.raises(FencedError):
             txn.commit()
         assert ground.rows() == list(range(1, 9))
@@ -242,7 +243,7 @@ class LogContract:
         grow(writing, 6)
         reader = ground.log(ground.opened())
         grow(writing, 20)
-        recovery.expire(writing, writing.state.version)
+        expiry.expire(writing, writing.state.version)
         assert reader.refresh() == writing.state
         assert retired_runs(reader) == retired_runs(writing)
         with pytest.raises(InvalidRequestError, match="expired"):
@@ -260,7 +261,7 @@ class LogContract:
 
             def others() -> None:
                 grow(writing, 5)
-                recovery.expire(writing, writing.state.version)
+                expiry.expire(writing, writing.state.version)
 
             store.plan.append(delay(store.calls + number, others))
             runs = retired_runs(reader)
@@ -315,7 +316,7 @@ class LogContract:
         fields = {name: getattr(prepare, name) for name in Prepare.__struct_fields__}
         half = Prepare(**{**fields, "files": prepare.files[:1], "uploads": prepare.uploads[:1]})
         sink.publisher.publish(half)
-        transaction.abort(sink.log, sink.identity, sink.publisher, item)
+        resolving.abort(sink.log, sink.identity, sink.publisher, item)
         with ground.sink() as again:
             write(again, 1)
         assert ground.rows() == [1]
@@ -353,20 +354,20 @@ class LogRaces:
         assert versions == Counter(range(1, last + 1))
         assert {len(mine) for mine in won} == {self.versions}
         # Read from the first entry on: the chain, and whose entry each slot holds.
-        ground.store.delete(f"{root}/{layout.HEAD_PATH}")
-        for name in ground.store.list(f"{root}/{layout.STATE_DIRECTORY}"):
-            ground.store.delete(f"{root}/{layout.STATE_DIRECTORY}/{name}")
+        ground.store.delete(f"{root}/{paths.HEAD_PATH}")
+        for name in ground.store.list(f"{root}/{paths.STATE_DIRECTORY}"):
+            ground.store.delete(f"{root}/{paths.STATE_DIRECTORY}/{name}")
         assert ground.log().state == found.state
         assert {(entry.version, entry.write_id) for entry in found.entries(1, last)} == {
             one for mine in won for one in mine
         }
-        assert not [name for name in ground.store.list(root) if layout.is_temporary(name)]
+        assert not [name for name in ground.store.list(root) if paths.is_temporary(name)]
 
 
 def _race(opened: Opened, root: str, versions: int) -> list[list[tuple[int, str]]]:
     """What each process has appended: version and write id."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "txsink.store.s3"])
+    context.set_forkserver_preload([__name__, "txsink.store.s3.store"])
     barrier = context.Barrier(PROCESSES)
     answers, running = [], []
     for number in range(PROCESSES):

@@ -12,12 +12,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from txsink import entry as entries
-from txsink.entry import FORMAT, DataFile, Prepare
 from txsink.errors import CorruptError
-from txsink.publish import Publisher
-from txsink.stage import EpochStager, StageOptions
-from txsink.store import Store
+from txsink.log import entry as entries
+from txsink.log.entry import FORMAT, Prepare
+from txsink.publish.protocol import Publisher
+from txsink.records import DataFile
+from txsink.staging.epoch_stager import EpochStager, StageOptions
+from txsink.store.protocol import Store
 
 
 class Site:

@@ -17,9 +17,9 @@ from typing import ClassVar, cast
 
 import pytest
 
-from txsink.entry import Upload
 from txsink.errors import InternalError
-from txsink.store import Output, Store, Uploads
+from txsink.records import Upload
+from txsink.store.protocol import Output, Store, Uploads
 
 MIB = 1 << 20
 NAMES = ["plain", "with space", "day=2026-01-31", "Grüße/日本語", "a%20b", "x+y&z;'q'", "🜁", "dots.in.name", "-dash"]
@@ -483,7 +483,7 @@ def race(opened: Callable[[], Store], processes: int, names: int, root: str, pad
     """The names that each process won, with objects larger by `padding` bytes."""
     # Fresh processes, forked from a server that shares nothing with this one: sixteen interpreters cost seconds.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "txsink.store.local", "txsink.store.s3"])
+    context.set_forkserver_preload(["pytest", "txsink.store.local.store", "txsink.store.s3.store"])
     barrier = context.Barrier(processes)
     running, answers = [], []
     for who in range(processes):

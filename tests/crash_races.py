@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, cast
 from crash import Moment, Mortal, images, moments
 from crash_scenarios import Scenario, expire
 from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError
-from txsink.store import Store
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
+from txsink.store.protocol import Store
 from txsink.testing.crash_book import Violation
 from txsink.testing.crash_check import check_wounded
 from txsink.testing.crash_world import Disk, Program, World

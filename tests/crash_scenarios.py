@@ -16,12 +16,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txsink import recovery
 from txsink.errors import CorruptError
+from txsink.log import expiry
 from txsink.schema import columns_of
-from txsink.sink import open_sink
 from txsink.testing.crash_book import day_of
 from txsink.testing.crash_world import Program, World, remembered, rows_table, small_blocks, stamps_of
+from txsink.writing.opening import open_sink
 
 COPY = "/d/copy"
 
@@ -299,7 +299,7 @@ def parquet_of(rows: dict[str, list[int]]) -> bytes:
 def expire(world: World, writer: Program, before: int) -> None:
     """Expire entries, which the checker has to know nevertheless."""
     world.remember()
-    writer.persist(lambda: recovery.expire(writer.sink.log, before))
+    writer.persist(lambda: expiry.expire(writer.sink.log, before))
 
 
 @scenario(is_small=True)

@@ -19,9 +19,9 @@ import crash_races
 from crash import Explorer, Moment, judge
 from crash_races import ACTS, BOTH, NOT_EXPIRED, Act
 from crash_scenarios import ALL_SCENARIOS, SCENARIOS, expire, setting
-from txsink import log
 from txsink.errors import InternalError, TxsinkError
-from txsink.store import local
+from txsink.log import log
+from txsink.store.local import store as local
 from txsink.testing.crash_book import ROOT, STAGING, Violation
 from txsink.testing.crash_world import Disk, Program, World
 from txsink.testing.faults import FaultyStore, fail_before

@@ -3,7 +3,7 @@
 Promises: `raised` puts the fence into the stores of this process; a delete of any other name by a module of txsink is
 an `OutsideError` at the call, and is counted, so that a test that swallows it fails as well. `seen` counts the rest,
 by store. On S3 it stands before every request that deletes objects, whichever verb of the store sends it.
-Relies on: the grammar in `txsink.layout`, read once more here, in words of the test's own.
+Relies on: the grammar in `txsink.paths`, read once more here, in words of the test's own.
 Does not promise: to know of which of two tables a name is. That is what `test_whose_files.py` and the swarm find out.
 Uploads that are dropped have no fence: no reader ever saw one, and the server takes no upload's id for another's.
 """
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
 
 PART = r"part-\d+-\d+-[0-9a-f]+\.parquet"
 NAME = r"(?:[a-z0-9_-]|%[0-9a-f]{2})+"
@@ -76,10 +76,10 @@ def raised() -> None:
         memory = importlib.import_module("txsink.store.memory").MemoryStore
         memory.delete = _fenced(memory.delete, "memory")
     if importlib.util.find_spec("hdfs_native") is not None:
-        hdfs = importlib.import_module("txsink.store.hdfs").HdfsStore
+        hdfs = importlib.import_module("txsink.store.hdfs.store").HdfsStore
         hdfs.delete = _fenced(hdfs.delete, "HDFS")
     if importlib.util.find_spec("s3fs") is not None:
-        calls = importlib.import_module("txsink.store.s3_calls").Calls
+        calls = importlib.import_module("txsink.store.s3.calls").Calls
         calls.once = _fenced_requests(calls.once)
 
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from place import Place
-from txsink.commands import convert
-from txsink.entry import Column
+from txsink.cli.commands import convert
+from txsink.records import Column
 from txsink.schema import columns_of
 
 UTC = timezone.utc

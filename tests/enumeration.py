@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from crash_scenarios import Scenario, setting
 from txsink.errors import TxsinkError
-from txsink.store import Store
+from txsink.store.protocol import Store
 from txsink.testing import crash_world
 from txsink.testing.crash_book import Truth, Violation
 from txsink.testing.crash_judge import heal, judge

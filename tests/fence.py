@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from txsink.store import Store
+from txsink.store.protocol import Store
 
 
 class EscapeError(AssertionError):

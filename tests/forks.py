@@ -35,7 +35,7 @@ import power
 import roads
 import txsink.publish.rename
 from txsink.errors import TxsinkError
-from txsink.parquet import StageOptions
+from txsink.staging.parquet import StageOptions
 
 LOADED = (
     pd,

@@ -11,9 +11,10 @@ import os
 import signal
 import sys
 
-from txsink.sink import open_sink, stamps
-from txsink.store.local import LocalStore
+from txsink.environment import stamps
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, delay
+from txsink.writing.opening import open_sink
 
 EPOCHS = 180
 ROWS = 10

@@ -11,9 +11,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from txsink.sink import open_sink, stamps
-from txsink.store import Store, open_store
+from txsink.environment import stamps
+from txsink.store.opening import open_store
+from txsink.store.protocol import Store
 from txsink.testing.faults import FaultyStore
+from txsink.writing.opening import open_sink
 
 ROWS = {0: [1, 2], 1: [3, 4]}
 TWO_FILES: dict[str, Any] = {"row_group_rows": 1, "target_file_bytes": 1, "layout": "parquet"}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from place import Place
-from txsink import transaction
-from txsink.entry import Claim
-from txsink.log import Log, Make, Slot
-from txsink.state import State
-from txsink.store import Store
-from txsink.store.local import LocalStore
+from txsink.log.entry import Claim
+from txsink.log.log import Log, Make, Slot
+from txsink.log.state import State
+from txsink.protocol import blank
+from txsink.store.local.store import LocalStore
+from txsink.store.protocol import Store
 
 LOOKS = 2  # before a put: at the newest entry known, and at the slots after it
 
@@ -18,7 +18,7 @@ def opened(place: Place, store: Store | None = None) -> Log:
     found = Log(store or LocalStore(), str(place.path), place.stamps)
     found.load()
     if not found.exists:
-        transaction.create(found, "parquet", (), None, "a table")
+        blank.create(found, "parquet", (), None, "a table")
     return found
 
 

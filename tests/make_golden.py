@@ -12,22 +12,21 @@ from typing import Any
 
 import msgspec
 
-from txsink.entry import (
+from txsink.log.entry import (
     GENESIS,
     Abort,
     AnyEntry,
     Claim,
-    Column,
     Commit,
     Convert,
     Create,
-    DataFile,
     Maintenance,
     Prepare,
     Publishing,
     digest,
     encode,
 )
+from txsink.records import Column, DataFile
 
 GOLDEN_PATH = Path(__file__).parent / "golden" / "v1"
 

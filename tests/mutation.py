@@ -39,14 +39,15 @@ VERBS = {
     "commit", "sync", "_follow",
 }  # fmt: skip
 NAMES = {"claim", "recover", "sweep", "finish_aborts", "abort", "roll_forward", "standing", "_delete"}
-RECEIVERS = {"store", "log", "slots", "delta", "publisher", "recovery", "transaction", "self"}
+PROTOCOL = {"blank", "fencing", "preparing", "recovery", "resolving", "sweeping"}
+RECEIVERS = {"store", "log", "slots", "delta", "publisher", "self", *PROTOCOL}
 
 # A survivor runs them all: without those that take longest and kill nothing that the others let live.
 TESTS = (
     *(
         f"tests/test_{name}.py"
         for name in (
-            "transaction", "recovery", "sweep", "overwrite", "abort_unfinished", "publish", "publish_uploads", "sink",
+            "transaction", "recovery", "sweep", "overwrite", "abort_unfinished", "publish", "publish_uploads", "sink", "blank",
             "expiry", "unknown", "log", "log_old", "log_damage", "log_gaps", "runs", "counted", "found", "each_call",
             "delta_foreign", "delta_durable", "delta_cleanup",
         )

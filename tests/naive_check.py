@@ -19,8 +19,8 @@ import pytest
 
 from crash import Moment, images
 from naive_sinks import WRITER, Careful, FencedOff, Shell
-from txsink.entry import Prepare
 from txsink.errors import TxsinkError
+from txsink.log.entry import Prepare
 from txsink.testing import crash_book, crash_check
 from txsink.testing.crash_book import ROOT, STAGING, Book, Files, Told, Truth, Violation, Waiting
 from txsink.testing.simdisk import SimDisk

@@ -16,16 +16,17 @@ from functools import cache
 from typing import Any, cast
 
 from crash_scenarios import parquet_of
-from txsink import entry as entries
-from txsink import layout
-from txsink.entry import AnyEntry, Claim, Commit, Create, DataFile, Prepare
+from txsink import paths
+from txsink.log import entry as entries
+from txsink.log.entry import AnyEntry, Claim, Commit, Create, Prepare
+from txsink.records import DataFile
 from txsink.testing.crash_book import ROOT, STAGING
 from txsink.testing.crash_check import identity_of
 from txsink.testing.simdisk import SimDisk
 
 WRITER = "w"
-LOG = f"{ROOT}/{layout.LOG_DIRECTORY}"
-STAGED = f"{STAGING}/{layout.writer_directory(WRITER)}"
+LOG = f"{ROOT}/{paths.LOG_DIRECTORY}"
+STAGED = f"{STAGING}/{paths.writer_directory(WRITER)}"
 
 
 class FencedOff(Exception):  # noqa: N818 -- the sink stops, as it should
@@ -121,7 +122,7 @@ class Careful:
             self.finish(prepare)
         self.sweep()
         for name in self.shell.names(LOG):
-            if layout.is_temporary(f"{layout.LOG_DIRECTORY}/{name}"):
+            if paths.is_temporary(f"{paths.LOG_DIRECTORY}/{name}"):
                 self.shell.drop(f"{LOG}/{name}")
 
     def commit(self, epoch: int, rows: tuple[int, ...]) -> None:
@@ -143,7 +144,7 @@ class Careful:
 
     def stage(self, epoch: int, rows: tuple[int, ...]) -> DataFile:
         data = file_of(*rows)
-        path = layout.data_name(epoch, 0, self.shell.new_id())
+        path = paths.data_name(epoch, 0, self.shell.new_id())
         self.shell.mkdirs(f"{STAGED}/{self.shell.run}")
         self.write_staged(f"{STAGED}/{self.shell.run}/{path}", data)
         size, digest = identity_of(data)
@@ -187,7 +188,7 @@ class Careful:
         return [entries.decode(raw, at) for at, raw in enumerate(self.raw_log())]
 
     def raw_log(self) -> list[bytes]:
-        names = [name for name in self.shell.names(LOG) if layout.parse_version(name) is not None]
+        names = [name for name in self.shell.names(LOG) if paths.parse_version(name) is not None]
         return [self.shell.read(f"{LOG}/{name}") for name in names]
 
     def pending(self) -> list[Prepare]:
@@ -204,7 +205,7 @@ class Careful:
             self.shell.sync(LOG)  # what was read may be of a run that died before it could
             made = entry_of(kind, log, raw[-1] if raw else b"", self.shell.new_id(), **fields)
             with suppress(FileExistsError):
-                self.put(f"{LOG}/{posixpath.basename(layout.entry_path(len(log)))}", entries.encode(made))
+                self.put(f"{LOG}/{posixpath.basename(paths.entry_path(len(log)))}", entries.encode(made))
                 return made
 
     def check_fence(self, kind: type[AnyEntry], log: list[AnyEntry]) -> None:
@@ -213,7 +214,7 @@ class Careful:
             raise FencedOff
 
     def put(self, path: str, data: bytes) -> None:
-        temporary = f"{ROOT}/{layout.temporary_path(path.removeprefix(f'{ROOT}/'), self.shell.new_id())}"
+        temporary = f"{ROOT}/{paths.temporary_path(path.removeprefix(f'{ROOT}/'), self.shell.new_id())}"
         self.shell.write(temporary, data)
         try:
             self.shell.disk.link(temporary, path)
@@ -289,7 +290,7 @@ class ListThenPut(Careful):
     """The next version is the number of entries in a listing; the put takes whatever is there."""
 
     def put(self, path: str, data: bytes) -> None:
-        temporary = f"{ROOT}/{layout.temporary_path(path.removeprefix(f'{ROOT}/'), self.shell.new_id())}"
+        temporary = f"{ROOT}/{paths.temporary_path(path.removeprefix(f'{ROOT}/'), self.shell.new_id())}"
         self.shell.write(temporary, data)
         self.shell.disk.replace(temporary, path)
         self.shell.sync(LOG)
@@ -329,7 +330,7 @@ class RenameOnly(Careful):
 
     def commit(self, epoch: int, rows: tuple[int, ...]) -> None:
         if not self.is_committed(epoch):
-            name = layout.data_name(epoch, 0, self.shell.new_id())
+            name = paths.data_name(epoch, 0, self.shell.new_id())
             self.shell.write(f"{STAGED}/{name}", file_of(*rows), sync=self.syncs_data)
             self.shell.disk.replace(f"{STAGED}/{name}", f"{ROOT}/{name}")
         if self.syncs_names:
@@ -384,7 +385,7 @@ class FileSinkReadByListing(RenameOnly):
     def commit(self, epoch: int, rows: tuple[int, ...]) -> None:
         if not self.is_committed(epoch):
             for sequence, row in enumerate(rows):
-                name = layout.data_name(epoch, sequence, self.shell.new_id())
+                name = paths.data_name(epoch, sequence, self.shell.new_id())
                 self.shell.write(f"{STAGED}/{name}", file_of(row))
                 self.shell.disk.replace(f"{STAGED}/{name}", f"{ROOT}/{name}")
             self.shell.sync(ROOT)

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from seen import names, staging
-from txsink import transaction
-from txsink.entry import Prepare, Publishing
-from txsink.sink import BEGIN_OPTIONS, open_sink
-from txsink.slots import Stamps
-from txsink.store import Store
-from txsink.store.local import LocalStore
-from txsink.table import Table, open_log
-from txsink.writer import Sink
+from txsink.environment import Stamps
+from txsink.log.entry import Prepare, Publishing
+from txsink.protocol import resolving
+from txsink.reading.table import Table, open_log
+from txsink.store.local.store import LocalStore
+from txsink.store.protocol import Store
+from txsink.writing.opening import BEGIN_OPTIONS, open_sink
+from txsink.writing.writer import Sink
 
 
 class Place:
@@ -56,7 +56,7 @@ def prepared(sink: Sink, epoch: int, data: Any, **options: Any) -> Prepare:
 def begin_publish(sink: Sink, prepare: Prepare) -> None:
     """As far as `roll_forward` goes before it moves a file."""
     pending = sink.log.state.pending_of(sink.writer)[0]
-    sink.log.append(transaction._resolving(sink.log, sink.identity, pending, Publishing))
+    sink.log.append(resolving._resolving(sink.log, sink.identity, pending, Publishing))
 
 
 def rows(*ids: int) -> dict[str, list[int]]:

@@ -20,13 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seen import names, staging
+from txsink.environment import stamps
 from txsink.errors import TxsinkError
-from txsink.layout import partition_directory
+from txsink.paths import partition_directory
+from txsink.reading.table import open_table
 from txsink.schema import columns_of
-from txsink.sink import open_sink, stamps
-from txsink.store.local import LocalStore
-from txsink.table import open_table
-from txsink.writer import Sink
+from txsink.store.local.store import LocalStore
+from txsink.writing.opening import open_sink
+from txsink.writing.writer import Sink
 
 ROWS = 6
 Row = tuple[int, int]

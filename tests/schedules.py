@@ -17,9 +17,9 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import NamedTuple
 
-from txsink import recovery
 from txsink.errors import ConflictError, FencedError, TxsinkError, UnavailableError
-from txsink.store import Store
+from txsink.log import expiry
+from txsink.store.protocol import Store
 from txsink.testing import tiny
 from txsink.testing.crash_book import Truth, Violation
 from txsink.testing.crash_judge import judge
@@ -28,8 +28,8 @@ from txsink.testing.faults import FaultyStore
 from txsink.testing.names import Names
 from txsink.testing.objects import Objects
 from txsink.testing.schedule import Search, Setting
-from txsink.txn import Transaction
-from txsink.writer import Sink
+from txsink.writing.transaction import Transaction
+from txsink.writing.writer import Sink
 
 #: Done alone, before the runs meet: opens what is open by then. Returns what the run does when they meet.
 Begin = Callable[[World], Callable[[], object]]
@@ -141,7 +141,7 @@ def grows_and_expires(world: World) -> Callable[[], object]:
         for epoch in (0, 1, 2):
             world.truth.rows["u", epoch] = ()
             finish(world, sink.begin(epoch))
-        recovery.expire(sink.log, sink.log.state.version)
+        expiry.expire(sink.log, sink.log.state.version)
 
     return act
 

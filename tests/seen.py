@@ -8,10 +8,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from txsink import layout, log, segment
-from txsink.place import own_staging
-from txsink.store.local import LocalStore
-from txsink.table import open_table
+from txsink import paths
+from txsink.log import log, segment
+from txsink.reading.table import open_table
+from txsink.staging.place import own_staging
+from txsink.store.local.store import LocalStore
 
 
 def by_log(path: Path) -> list[int]:
@@ -49,7 +50,7 @@ def staging(path: Path) -> Path:
 
 def entry_file(path: Path, version: int) -> Path:
     """Where the entry of a table lies."""
-    return path / layout.entry_path(version)
+    return path / paths.entry_path(version)
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from typing import Any, cast
 
 import pyarrow.parquet as pq
 
-from txsink.log import Log
-from txsink.sink import open_sink
-from txsink.slots import Stamps
-from txsink.store.local import LocalStore
-from txsink.table import Table, open_log
+from txsink.environment import Stamps
+from txsink.log.log import Log
+from txsink.reading.table import Table, open_log
+from txsink.store.local.store import LocalStore
 from txsink.testing.simdisk import SimDisk
-from txsink.writer import Sink
+from txsink.writing.opening import open_sink
+from txsink.writing.writer import Sink
 
 ROOT = "/d/t"
 

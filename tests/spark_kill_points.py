@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from txsink.store import local, local_output
+from txsink.store.local import output, store as local
 
 EXECUTOR = b"CoarseGrainedExecutorBackend"
 
@@ -149,14 +149,14 @@ def _at_adopt(plan: Plan) -> None:
 
 def _at_seal(plan: Plan) -> None:
     """A worker has staged a file, and nobody knows."""
-    seal = local_output.LocalOutput.seal
+    seal = output.LocalOutput.seal
 
     def sealed(self: Any) -> None:
         seal(self)
         if plan.is_due(self._path):
             plan.kill()
 
-    local_output.LocalOutput.seal = sealed  # type: ignore[method-assign]
+    output.LocalOutput.seal = sealed  # type: ignore[method-assign]
 
 
 _POINTS: dict[str, Callable[[Plan], None]] = {

@@ -8,13 +8,13 @@ import pytest
 
 from place import Place, prepared, rows
 from seen import by_directory, rows_of
-from txsink import transaction
-from txsink.entry import Prepare
 from txsink.errors import ConflictError, CorruptError
+from txsink.log.entry import Prepare
+from txsink.protocol import resolving
 from txsink.publish.rename import RenamePublisher
-from txsink.sink import open_sink
-from txsink.store.local import LocalStore
-from txsink.writer import Sink
+from txsink.store.local.store import LocalStore
+from txsink.writing.opening import open_sink
+from txsink.writing.writer import Sink
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def half_aborted(sink: Sink, epoch: int) -> None:
     """An epoch that was published and then aborted by a run that died before it deleted anything."""
     prepare = prepared(sink, epoch, rows(epoch))
     sink.publisher.publish(prepare)
-    transaction.abort(sink.log, sink.identity, sink.publisher, sink.log.state.pending_of(sink.writer)[-1])
+    resolving.abort(sink.log, sink.identity, sink.publisher, sink.log.state.pending_of(sink.writer)[-1])
 
 
 def one_shot(place: Place) -> Sink:
@@ -61,7 +61,7 @@ def test_files_of_an_aborted_transaction_are_not_prepared_again(place: Place) ->
     staged = txn.stager().stage(rows(1))
     txn.add(staged)
     txn.prepare()
-    transaction.abort(sink.log, sink.identity, sink.publisher, sink.log.state.pending_of("w")[0])
+    resolving.abort(sink.log, sink.identity, sink.publisher, sink.log.state.pending_of("w")[0])
     again = sink.begin(1)
     again.add(staged)
     with pytest.raises(CorruptError, match="staged file"):
@@ -79,7 +79,7 @@ def test_the_abort_is_finished_before_what_was_aborted_is_replaced(
     sink = place.sink()
     first = prepared(sink, 1, rows(1))
     prepared(sink, 2, rows(1, 2), mode="overwrite")
-    transaction.abort(sink.log, sink.identity, sink.publisher, sink.log.state.pending_of("w")[0])
+    resolving.abort(sink.log, sink.identity, sink.publisher, sink.log.state.pending_of("w")[0])
     replace = RenamePublisher.replace
 
     def interrupted(publisher: RenamePublisher, prepare: Prepare) -> None:

@@ -19,14 +19,14 @@ import pytest
 
 from place import Place, kinds, staged_files
 from seen import names, rows_of, staging
-from txsink.adopt import Guest
 from txsink.errors import CorruptError, InvalidRequestError
-from txsink.layout import escape, partition_directory
+from txsink.paths import escape, partition_directory
 from txsink.schema import columns_of, partition_text
-from txsink.sink import open_sink
-from txsink.stage import StagedFile
+from txsink.staging.adopt import Guest
+from txsink.staging.epoch_stager import StagedFile
 from txsink.testing.objects import Objects, ObjectStore
-from txsink.writer import Sink
+from txsink.writing.opening import open_sink
+from txsink.writing.writer import Sink
 
 COLUMNS = columns_of(pa.schema({"id": pa.int64(), "day": pa.string()}))
 

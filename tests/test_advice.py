@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from advice import ELSEWHERE, advised, followed, kind_of, says, sites
-from txsink import calls
 from txsink.errors import ConflictError, InvalidRequestError
+from txsink.writing import calls
 
 SITES_MIN = 320
 LEFT = Path(__file__).with_name("advice_left.txt")
@@ -59,11 +59,14 @@ def test_an_error_of_another_place_or_with_other_words_is_not_taken_for_the_one_
         with shared.whole("one"), shared.whole("two"):
             pass
 
-    with advised("calls.whole", "Call it when that has returned"):
+    with advised("writing.calls.whole", "Call it when that has returned"):
         fail()
-    for place, words in (("calls.between", "Call it when that has returned"), ("calls.whole", "Call it twice")):
+    for place, words in (
+        ("writing.calls.between", "Call it when that has returned"),
+        ("writing.calls.whole", "Call it twice"),
+    ):
         with pytest.raises(AssertionError), advised(place, words):
             fail()
     for error in (InvalidRequestError, ConflictError):  # made by the test, and not by the place it names
-        with pytest.raises(AssertionError), advised("calls.whole", "Call it when that has returned"):
+        with pytest.raises(AssertionError), advised("writing.calls.whole", "Call it when that has returned"):
             raise error("one", "two", "Call it when that has returned")

@@ -16,13 +16,14 @@ from advice import advised
 from advised_calls import Wrong, follow, gives
 from place import Place, commit, stage_only
 from seen import rows_of
-from txsink import cli
-from txsink.file_sink import ParquetFileSink
+from txsink.cli import main as cli
+from txsink.environment import stamps
 from txsink.schema import columns_of
-from txsink.sink import open_sink, open_workplace, stamps
-from txsink.staged import StagedFile
-from txsink.store.local import LocalStore
+from txsink.staging.staged_file import StagedFile
+from txsink.store.local.store import LocalStore
 from txsink.testing import FaultyStore, Objects, fail_before, open_on, table_on
+from txsink.two_phase.file_sink import ParquetFileSink
+from txsink.writing.opening import open_sink, open_workplace
 
 ID: dict[str, Any] = {"id": [1]}
 DAY: dict[str, Any] = {**ID, "day": ["a"], "_day": ["b"]}
@@ -76,28 +77,28 @@ def elsewhere(place: Place) -> None:
 
 OPENING = (
     Wrong(
-        "sink._create",
+        "writing.opening._create",
         "Leave staging_path out",
         lambda place: place.write(1, ID, layout="delta", staging_path=beside(place)),
         (gives(ID, layout="delta"),),
     ),
     Wrong(
-        "sink._staging",
+        "writing.opening._staging",
         "Name one outside: readers look in",
         lambda place: place.write(1, ID, staging_path=f"{place.path}/in"),
         (lambda place: place.write(1, ID, staging_path=beside(place)),),
     ),
     Wrong(
-        "sink._require_agreement",
+        "writing.opening._require_agreement",
         "Leave layout out, or convert the table with `txsink convert`",
         gives(ID, layout="delta"),
         (gives(ID), converted),
         ZERO,
         BOTH,
     ),
-    Wrong("sink._require_agreement", "Leave types out", gives(ID, types="arrow"), (gives(ID),), ZERO, BOTH),
+    Wrong("writing.opening._require_agreement", "Leave types out", gives(ID, types="arrow"), (gives(ID),), ZERO, BOTH),
     Wrong(
-        "sink._require_agreement",
+        "writing.opening._require_agreement",
         "Leave partition_by out, or write another table",
         gives(ID, partition_by="id"),
         (gives(ID), elsewhere),
@@ -105,59 +106,69 @@ OPENING = (
         BOTH,
     ),
     Wrong(
-        "sink._require_agreement",
+        "writing.opening._require_agreement",
         "Leave staging_path out",
         lambda place: place.write(1, ID, staging_path=beside(place)),
         (gives(ID),),
         ZERO,
         BOTH,
     ),
-    Wrong("sink._require_name", "Give another name", as_(""), (as_("a/b"),)),
+    Wrong("writing.opening._require_name", "Give another name", as_(""), (as_("a/b"),)),
     Wrong(
-        "sink._require_columns",
+        "writing.opening._require_columns",
         "Partition by other columns: readers hide such directories",
         gives(DAY, partition_by="_day"),
         (gives(DAY, partition_by="day"),),
     ),
-    Wrong("sink._options", "Did you mean {}?", gives(DAY, partitionby="day"), (gives(DAY, partition_by="day"),)),
-    Wrong("sink._options", "Known options: {}", gives(ID, zzz=1), (gives(ID, merge_schema=True),)),
     Wrong(
-        "sink._options",
+        "writing.opening._options", "Did you mean {}?", gives(DAY, partitionby="day"), (gives(DAY, partition_by="day"),)
+    ),
+    Wrong("writing.opening._options", "Known options: {}", gives(ID, zzz=1), (gives(ID, merge_schema=True),)),
+    Wrong(
+        "writing.opening._options",
         "Give {} to `Sink.begin`, which takes it",
         begun(mode="overwrite"),
         (begun(of_begin={"mode": "overwrite"}),),
         ZERO,
     ),
     Wrong(
-        "sink._options",
+        "writing.opening._options",
         "Give the option a value of that type",
         gives(ID, merge_schema="perhaps"),
         (gives(ID, merge_schema=True),),
     ),
-    Wrong("store.of", "Give a dictionary", gives(ID, storage_options=[1]), (gives(ID, storage_options={}),)),
-    Wrong("store.of", "Give names as strings", gives(ID, storage_options={1: 2}), (gives(ID, storage_options={}),)),
+    Wrong("store.protocol.of", "Give a dictionary", gives(ID, storage_options=[1]), (gives(ID, storage_options={}),)),
+    Wrong(
+        "store.protocol.of",
+        "Give names as strings",
+        gives(ID, storage_options={1: 2}),
+        (gives(ID, storage_options={}),),
+    ),
 )
 
 WRITING = (
     Wrong(
-        "writer.begin", "Give the number of parts, 0 or more", in_parts(-1), (in_parts(1, "a"), in_parts(2, "a", "b"))
+        "writing.writer.begin",
+        "Give the number of parts, 0 or more",
+        in_parts(-1),
+        (in_parts(1, "a"), in_parts(2, "a", "b")),
     ),
     Wrong(
-        "writer.begin",
+        "writing.writer.begin",
         "Give mode='overwrite' as well, or leave partition_overwrite out",
         gives(ID, partition_overwrite="dynamic"),
         (gives(ID, partition_overwrite="dynamic", mode="overwrite"), gives(ID)),
     ),
-    Wrong("writer._epoch", "Give an integer from 0 to {}", epoch("1"), (epoch(1), epoch(0), epoch(2**63 - 1))),
+    Wrong("writing.writer._epoch", "Give an integer from 0 to {}", epoch("1"), (epoch(1), epoch(0), epoch(2**63 - 1))),
     Wrong(
-        "writer._require_among",
+        "writing.writer._require_among",
         "Give one of {}",
         gives(ID, mode="upsert"),
         (gives(ID, mode="append"), gives(ID, mode="overwrite")),
     ),
-    Wrong("writer._metadata", "Give a dictionary", gives(ID, metadata=[1]), (gives(ID, metadata={"at": 1}),)),
+    Wrong("writing.writer._metadata", "Give a dictionary", gives(ID, metadata=[1]), (gives(ID, metadata={"at": 1}),)),
     Wrong(
-        "txn._require_parts",
+        "writing.transaction._require_parts",
         "Add every part once; one attempt of each task",
         in_parts(2, "a", "a"),
         (in_parts(2, "a", "b"),),
@@ -172,7 +183,7 @@ def test_a_call_that_is_changed_as_its_error_says_has_its_rows_once(place: Place
 
 def test_another_path_or_the_other_layout_takes_what_a_percent_sign_keeps_out_of_delta(tmp_path: Path) -> None:
     path = tmp_path / "a%20b"
-    with advised("sink._require_readable", "Name another path, or choose layout='parquet'"):
+    with advised("writing.opening._require_readable", "Name another path, or choose layout='parquet'"):
         txsink.write(path, ID, writer="w", epoch=1, layout="delta")
     for where, layout in ((path, "parquet"), (tmp_path / "ab", "delta")):
         txsink.write(where, ID, writer="w", epoch=1, layout=layout)
@@ -185,7 +196,7 @@ def test_what_is_staged_in_the_former_layout_is_dropped_by_its_own_writer(
     sink = place.sink()
     stage_only(sink, 1)
     assert cli.main(["sweep", str(place.path), "--yes"]) == 0  # the run may be alive: a sweep keeps its files
-    with advised("sink._correct", "Open the writer {} without layout first: that drops them"):
+    with advised("writing.opening._correct", "Open the writer {} without layout first: that drops them"):
         place.write(1, ID, layout="delta", writer="other")
     place.sink("w").close()
     place.write(1, ID, layout="delta")
@@ -199,7 +210,7 @@ def test_an_epoch_is_prepared_before_it_is_committed(place: Place) -> None:
     sink = place.sink()
     txn = sink.begin(1)
     txn.write(ID)
-    with advised("writer.publish", "Prepare it first"):
+    with advised("writing.writer.publish", "Prepare it first"):
         sink.commit(1)
     txn.prepare()
     sink.commit(1)
@@ -209,7 +220,7 @@ def test_an_epoch_is_prepared_before_it_is_committed(place: Place) -> None:
 def test_a_closed_writer_is_opened_again(place: Place) -> None:
     sink = place.sink()
     sink.close()
-    with advised("writer.require_open", "Open it again"):
+    with advised("writing.writer.require_open", "Open it again"):
         sink.begin(1)
     commit(place.sink(), 1)
     assert rows_of(place.path) == [1]
@@ -218,9 +229,9 @@ def test_a_closed_writer_is_opened_again(place: Place) -> None:
 def test_what_the_stager_returns_is_what_travels_to_workers(tmp_path: Path) -> None:
     path = tmp_path / "T"
     with txsink.open_writer(path, "w") as sink, sink.begin(1) as txn:
-        with advised("writer.__reduce__", "Send `Transaction.stager()` to the workers"):
+        with advised("writing.writer.__reduce__", "Send `Transaction.stager()` to the workers"):
             pickle.dumps(sink)
-        with advised("txn.__reduce__", "Send what `stager()` returns to the workers"):
+        with advised("writing.transaction.__reduce__", "Send what `stager()` returns to the workers"):
             pickle.dumps(txn)
         txn.add(pickle.loads(pickle.dumps(txn.stager())).stage(ID))
     assert rows_of(path) == [1]
@@ -230,7 +241,7 @@ def test_a_transaction_that_is_over_is_followed_by_another_one(place: Place) -> 
     sink = place.sink()
     txn = sink.begin(1)
     txn.abort()
-    with advised("txn._require_open", "Begin another one"):
+    with advised("writing.transaction._require_open", "Begin another one"):
         txn.write(ID)
     commit(sink, 1)
     assert rows_of(place.path) == [1]
@@ -239,12 +250,12 @@ def test_a_transaction_that_is_over_is_followed_by_another_one(place: Place) -> 
 def test_each_file_is_added_once_by_the_transaction_whose_stager_staged_it(place: Place) -> None:
     with place.sink() as sink, sink.begin(1) as txn:
         (mine,), others = txn.stager().stage(ID), sink.begin(2).stager().stage(ID)
-        with advised("txn._require_own", "Add it once"):
+        with advised("writing.transaction._require_own", "Add it once"):
             txn.add([mine, mine])
-        with advised("txn._require_own", "Add what this transaction's stager staged"):
+        with advised("writing.transaction._require_own", "Add what this transaction's stager staged"):
             txn.add(others)
         record = mine.to_dict()
-        with advised("staged.from_dict", "Pass on what the stager returned, unchanged"):
+        with advised("staging.staged_file.from_dict", "Pass on what the stager returned, unchanged"):
             txn.add([{**record, "epoch": "1"}])
         txn.add([record])
     assert rows_of(place.path) == [1]
@@ -255,7 +266,7 @@ def test_columns_are_told_as_the_table_keeps_them(place: Place) -> None:
         return columns_of(pa.schema({"id": pa.int64(), "at": pa.timestamp(unit)}), types)
 
     with place.sink() as sink, sink.begin(1) as txn:
-        with advised("conform.require_kept", "Give it as {}, in the data and in its files"):
+        with advised("staging.conform.require_kept", "Give it as {}, in the data and in its files"):
             txn.add([], columns=told("ns", "arrow"))
         at = pa.array([1], pa.timestamp("us"))
         txn.add(txn.stager().stage({**ID, "at": at}), columns=told("us", "spark"))
@@ -265,7 +276,7 @@ def test_columns_are_told_as_the_table_keeps_them(place: Place) -> None:
 def test_rows_of_another_program_go_through_arrow_where_the_store_cannot_move_files() -> None:
     bucket = Objects()
     with open_on(bucket.store(), "/t", "w", life=1) as sink, sink.begin(1) as txn:
-        with advised("txn.guest", "Stage them through Arrow, with `write` or a stager"):
+        with advised("writing.transaction.guest", "Stage them through Arrow, with `write` or a stager"):
             txn.guest()
         txn.write(ID)
     assert table_on(bucket.store(), "/t").to_arrow()["id"].to_pylist() == [1]
@@ -275,7 +286,7 @@ def test_a_call_from_within_another_one_is_made_when_that_has_returned(place: Pl
     with place.sink() as sink, sink.begin(1) as txn:
 
         def batches() -> Any:
-            with advised("calls.whole", "Call it when that has returned"):
+            with advised("writing.calls.whole", "Call it when that has returned"):
                 txn.write(ID)
             yield pa.table(ZERO)
 
@@ -289,7 +300,7 @@ def test_one_write_of_a_stager_ends_before_the_next(tmp_path: Path) -> None:
     with ParquetFileSink(path, "w") as sink:
 
         def batches() -> Any:
-            with advised("stage._require_open", "Let one write end before the next call"):
+            with advised("staging.epoch_stager._require_open", "Let one write end before the next call"):
                 sink.write(ID)
             yield pa.table(ZERO)
 
@@ -312,10 +323,10 @@ def test_what_failed_half_way_is_begun_again(place: Place) -> None:
         return creates(path)
 
     store.create = failing  # type: ignore[method-assign]
-    with advised("txn._advise", "Begin epoch {} again, and write all of it"):
+    with advised("writing.transaction._advise", "Begin epoch {} again, and write all of it"):
         txn.write({"id": [1, 2]})
     store.create = creates  # type: ignore[method-assign]
-    with advised("stage._require_not_closed", "Begin the epoch again"):
+    with advised("staging.epoch_stager._require_not_closed", "Begin the epoch again"):
         txn.write({"id": [3]})
     with sink.begin(1) as again:
         again.write({"id": [1, 2]})
@@ -336,7 +347,7 @@ def test_a_commit_that_failed_is_called_again_or_its_writer_opened_again(place: 
         return moves(found)
 
     store.move = failing  # type: ignore[method-assign,assignment]
-    with advised("writer.publish", "Call it again, or open the writer again: either finishes it"):
+    with advised("writing.writer.publish", "Call it again, or open the writer again: either finishes it"):
         txn.commit()
     store.move = moves  # type: ignore[method-assign]
     if again == "call":
@@ -349,9 +360,9 @@ def test_a_commit_that_failed_is_called_again_or_its_writer_opened_again(place: 
 def test_names_and_epochs_of_a_stager_without_a_writer_are_those_a_writer_takes(tmp_path: Path) -> None:
     path = tmp_path / "T"
     workplace = open_workplace(path)
-    with advised("stage.__init__", "Use another name"):
+    with advised("staging.epoch_stager.__init__", "Use another name"):
         workplace.stager("", "r", 1).stage(ID)
-    with advised("stage.__init__", "Number epochs from 0"):
+    with advised("staging.epoch_stager.__init__", "Number epochs from 0"):
         workplace.stager("w", "r", -1).stage(ID)
     staged = workplace.stager("w", "r", 0).stage(ID)
     with txsink.open_writer(path, "w", run="r") as sink, sink.begin(0) as txn:
@@ -365,7 +376,7 @@ def test_a_forked_child_opens_a_writer_of_its_own_or_stages_for_its_parent(place
     stager, record = txn.stager(), place.path.with_name("record")
 
     def child() -> None:
-        with advised("process.require_this", "Open a writer in each process, or hand `Transaction.stager()` to it"):
+        with advised("environment.require_this", "Open a writer in each process, or hand `Transaction.stager()` to it"):
             txn.write(ID)
         record.write_bytes(pickle.dumps(stager.stage(ID)))
         commit(place.sink("other"), 2)

@@ -17,8 +17,10 @@ from advice import advised
 from advised_calls import Wrong, follow, gives
 from place import Place, commit, prepared, rows
 from seen import by_log
-from txsink import cli, delta, layout
-from txsink.writer import Sink
+from txsink import paths
+from txsink.cli import main as cli
+from txsink.delta import log as delta
+from txsink.writing.writer import Sink
 
 NEW = {"layout": "delta"}
 
@@ -43,7 +45,7 @@ def command(place: Place, *words: str) -> int:
 
 
 def commit_file(place: Place, version: int) -> Path:
-    return place.path / layout.delta_commit_path(version)
+    return place.path / paths.delta_commit_path(version)
 
 
 def foreign(place: Place, *actions: dict[str, Any]) -> None:
@@ -73,7 +75,7 @@ def properties(place: Place, **given: str) -> None:
 def test_a_property_that_forgets_epochs_is_unset(place: Place) -> None:
     commit(opened(place), 1)
     properties(place, delta_setTransactionRetentionDuration="interval 1 day")
-    with advised("delta_state.require_writable", "Unset the property: an epoch that is forgotten could be written twi"):
+    with advised("delta.state.require_writable", "Unset the property: an epoch that is forgotten could be written twi"):
         commit(opened(place), 2)
     properties(place, delta_setTransactionRetentionDuration="")
     commit(opened(place), 2)
@@ -84,7 +86,7 @@ def test_a_property_that_forgets_epochs_is_unset(place: Place) -> None:
 def test_a_feature_is_dropped_or_another_table_written(place: Place, does: str) -> None:
     commit(opened(place), 1)
     properties(place, delta_constraints_few="id < 9")
-    with advised("delta_state.require_writable", "Drop the feature, or write another table"):
+    with advised("delta.state.require_writable", "Drop the feature, or write another table"):
         commit(opened(place), 2)
     there = place
     if does == "drop":
@@ -99,7 +101,7 @@ def test_a_feature_is_dropped_or_another_table_written(place: Place, does: str) 
 def test_a_table_that_only_grows_is_appended_to_or_its_property_unset(place: Place, does: str) -> None:
     commit(opened(place), 1)
     properties(place, delta_appendOnly="true")
-    with advised("delta_state.require_overwritable", "Append, or unset the property"):
+    with advised("delta.state.require_overwritable", "Append, or unset the property"):
         place.write(2, rows(2), mode="overwrite")
     if does == "unset":
         properties(place, delta_appendOnly="")
@@ -118,7 +120,7 @@ def fields(place: Place, change: Callable[[dict[str, Any]], object]) -> None:
 def test_a_column_without_nulls_is_filled(place: Place) -> None:
     place.write(1, {"id": [1], "n": [1]}, **NEW)
     fields(place, lambda schema: schema["fields"][1].update(nullable=False))
-    with advised("delta_files._require", "Fill them"):
+    with advised("delta.files._require", "Fill them"):
         place.write(2, {"id": [2], "n": pa.array([None], pa.int64())})
     place.write(2, {"id": [2], "n": [0]})
     assert ids(place) == [1, 2]
@@ -132,9 +134,9 @@ def test_text_that_is_too_long_or_too_short_is_cut_or_filled(place: Place) -> No
             schema["fields"][at]["metadata"] = {"__CHAR_VARCHAR_TYPE_STRING": kind}
 
     fields(place, limited)
-    with advised("delta_files._require_length", "Cut it"):
+    with advised("delta.files._require_length", "Cut it"):
         place.write(2, {"id": [2], "n": ["abcd"], "m": ["abc"]})
-    with advised("delta_files._require_length", "Cut it, or fill it with spaces to {}"):
+    with advised("delta.files._require_length", "Cut it, or fill it with spaces to {}"):
         place.write(2, {"id": [2], "n": ["abc"], "m": ["a"]})
     place.write(2, {"id": [2], "n": ["abc"], "m": ["a  "]})
     assert ids(place) == [1, 2]
@@ -150,7 +152,7 @@ def test_a_column_is_written_as_the_table_has_it(place: Place) -> None:
     fields(
         place, lambda schema: schema["fields"].append({"name": "m", "type": "string", "nullable": True, "metadata": {}})
     )
-    with advised("delta_actions.new_fields", "Write the column as the table has it"):
+    with advised("delta.actions.new_fields", "Write the column as the table has it"):
         txn.commit()
     txn.abort()
     with opened(place) as sink, sink.begin(2) as again:
@@ -160,7 +162,7 @@ def test_a_column_is_written_as_the_table_has_it(place: Place) -> None:
 
 CALLS = (
     Wrong(
-        "delta.fields_of",
+        "delta.log.fields_of",
         "Cast it to a signed integer",
         gives({"id": [1], "n": pa.array([1], pa.uint8())}, **NEW),
         (gives({"id": [1], "n": pa.array([1], pa.int16())}, **NEW),),
@@ -179,7 +181,7 @@ def test_a_delta_table_waits_for_its_package_or_is_none(
 ) -> None:
     with monkeypatch.context() as bare:
         bare.setitem(sys.modules, "deltalake", None)
-        with advised("delta.deltalake_for", "Install it: pip install 'txsink[delta]', or choose layout='parquet'"):
+        with advised("delta.log.deltalake_for", "Install it: pip install 'txsink[delta]', or choose layout='parquet'"):
             place.write(1, {"id": [1], "n": pa.array([1.5], pa.float32())}, **NEW)
         there = place if does == "install" else Place(place.path.with_name("other"))
         if does == "parquet":
@@ -200,7 +202,7 @@ def test_a_delta_log_that_is_gone_is_put_back_or_the_rows_go_elsewhere(place: Pl
     sink.close()
     kept = (place.path / "_delta_log").rename(place.path.with_name("kept"))
     advice = "Put the former Delta log back, and open the writer again; or abort what is pending, and write elsewhere"
-    with advised("delta_agreement.problem", advice):
+    with advised("publish.delta.agreement.problem", advice):
         opened(place)
     if does == "back":
         kept.rename(place.path / "_delta_log")
@@ -220,7 +222,9 @@ def test_a_log_that_is_older_than_deltas_is_restored(place: Place) -> None:
     commit(opened(place), 2)
     newest = (place.path / "_txsink").rename(place.path.with_name("newest"))
     shutil.copytree(older, place.path / "_txsink")
-    with advised("delta_agreement.ahead", "Restore the newest `_txsink` from a copy; or, if there is none, see what"):
+    with advised(
+        "publish.delta.agreement.ahead", "Restore the newest `_txsink` from a copy; or, if there is none, see what"
+    ):
         commit(opened(place), 3)
     shutil.rmtree(place.path / "_txsink")
     newest.rename(place.path / "_txsink")
@@ -235,7 +239,9 @@ def test_a_log_that_is_older_than_deltas_and_has_no_copy_is_repaired(place: Plac
     commit(opened(place), 2)
     shutil.rmtree(place.path / "_txsink")
     older.rename(place.path / "_txsink")
-    with advised("delta_agreement.ahead", "Restore the newest `_txsink` from a copy; or, if there is none, see what"):
+    with advised(
+        "publish.delta.agreement.ahead", "Restore the newest `_txsink` from a copy; or, if there is none, see what"
+    ):
         commit(opened(place), 3)
     command(place, "repair", "--yes")
     commit(opened(place), 3)
@@ -253,7 +259,10 @@ def rewound_and_restored(place: Place) -> Sink:
 
 def test_a_file_that_came_back_is_taken_away_again_and_its_epoch_replayed(place: Place) -> None:
     rewound_and_restored(place).close()
-    with advised("delta_back.require_no_replay", "Recover with up_to={}, on_newer='rewind', which takes it away again"):
+    with advised(
+        "publish.delta.brought_back.require_no_replay",
+        "Recover with up_to={}, on_newer='rewind', which takes it away again",
+    ):
         commit(opened(place), 2)
     sink = opened(place, recover=False)
     sink.recover(1, "rewind")
@@ -265,7 +274,7 @@ def test_a_file_that_a_rewind_misses_is_left_and_the_former_content_written(plac
     sink = opened(place)
     commit(sink, 1, 2)
     table_of(place).delete("id = 2")
-    with advised("delta_overwrite.doomed", "Abort the rewind, and write the former content again"):
+    with advised("publish.delta.overwrite.doomed", "Abort the rewind, and write the former content again"):
         sink.recover(1, "rewind")
     for pending in sink.pending:
         sink.abort(pending)
@@ -279,7 +288,7 @@ def test_an_overwrite_of_files_that_were_rewritten_is_dropped_and_written_again(
     sink = opened(place)
     prepared(sink, 2, rows(9), mode="overwrite")
     table_of(place).update(updates={"id": "7"}, predicate="id = 1")
-    with advised("delta_overwrite.followed", "Drop the epoch (`txsink abort`) and write it again"):
+    with advised("publish.delta.overwrite.followed", "Drop the epoch (`txsink abort`) and write it again"):
         sink.commit(2)
     sink.close()
     assert command(place, "abort", "w", "2", "--yes") == 0
@@ -292,7 +301,7 @@ def test_a_commit_of_deltas_log_that_is_torn_is_restored(place: Place) -> None:
     file = commit_file(place, table_of(place).version())
     good = file.read_bytes()
     file.write_bytes(good[:-20])
-    with advised("delta_state._corrupt", "Restore the commit from a copy; nothing was changed and nothing may be"):
+    with advised("delta.state._corrupt", "Restore the commit from a copy; nothing was changed and nothing may be"):
         commit(opened(place), 2)
     file.write_bytes(good)
     commit(opened(place), 2)
@@ -308,7 +317,7 @@ def test_a_commit_that_loses_every_race_is_retried(place: Place, monkeypatch: py
     with monkeypatch.context() as busy:
         busy.setattr(delta, "COMMIT_TRIES", 2)
         busy.setattr(delta, "put", lambda *given: False)
-        with advised("delta.commit", "Retry when fewer programs write to the table"):
+        with advised("delta.log.commit", "Retry when fewer programs write to the table"):
             sink.publisher.publish(sink.log.prepare_entry(sink.log.state.pending_of("w")[0].prepared))
     txn.commit()
     assert ids(place) == [1, 2]
@@ -319,9 +328,9 @@ def test_a_pointer_to_a_checkpoint_that_is_lost_is_deleted(place: Place) -> None
     table_of(place).create_checkpoint()
     for file in (place.path / "_delta_log").glob("*.checkpoint.*"):
         file.unlink()
-    with advised("delta._require_whole", "Delete {}, which only saves time, and retry"):
+    with advised("delta.log._require_whole", "Delete {}, which only saves time, and retry"):
         commit(opened(place), 3)
-    (place.path / layout.DELTA_POINTER_PATH).unlink()
+    (place.path / paths.DELTA_POINTER_PATH).unlink()
     commit(opened(place), 3)
     assert ids(place) == [1, 2, 3]
 
@@ -332,7 +341,7 @@ def test_the_outcome_that_delta_shows_already_is_left_or_overwritten(place: Plac
     prepare = prepared(sink, 2, rows(2))
     sink.publisher.publish(prepare)  # and the process died before its commit entry
     again = opened(place, recover=False)
-    with advised("writer.drop", "Leave it, or overwrite its content"):
+    with advised("writing.writer.drop", "Leave it, or overwrite its content"):
         again.abort(2)
     assert ids(place) == [1, 2]
     place.write(3, rows(1), mode="overwrite")

@@ -10,7 +10,8 @@ from advice import advised
 from logs import opened
 from place import Place, commit, prepared, rows, staged_files
 from seen import entry_file, rows_of, small_blocks, staging
-from txsink import cli, entry, recovery
+from txsink.cli import main as cli
+from txsink.log import entry, expiry
 
 __all__ = ["small_blocks"]
 
@@ -18,7 +19,7 @@ __all__ = ["small_blocks"]
 @pytest.mark.parametrize("wrong", [{"at": float("nan")}, {"at": (1, 2)}, {1: 2}])
 def test_plainer_metadata_is_taken_by_the_same_writer(place: Place, wrong: dict[Any, Any]) -> None:
     sink = place.sink()
-    with advised("writer._metadata", "Give less, or plainer, metadata"):
+    with advised("writing.writer._metadata", "Give less, or plainer, metadata"):
         sink.begin(1, metadata=wrong)
     assert (sink.pending, rows_of(place.path)) == ([], [])
     with sink.begin(1, metadata={"at": [1, 2]}) as txn:
@@ -35,7 +36,7 @@ def test_fewer_files_per_epoch_are_written_by_the_same_writer(place: Place, monk
             for number in range(files):
                 txn.add(txn.stager().stage(rows(number)))
 
-    with advised("entry.encode", "Write fewer files per epoch (a larger target_file_bytes) or less metadata"):
+    with advised("log.entry.encode", "Write fewer files per epoch (a larger target_file_bytes) or less metadata"):
         write(40)
     assert (sink.pending, rows_of(place.path)) == ([], [])
     write(2)
@@ -46,13 +47,13 @@ def test_fewer_files_per_epoch_are_written_by_the_same_writer(place: Place, monk
 def test_a_later_version_is_there_where_an_earlier_one_has_expired(place: Place) -> None:
     sink = place.sink()
     commit(sink, *range(30))
-    boundary = recovery.expire(sink.log, sink.log.state.version)
-    with advised("log.entry", "Name a later version"):
+    boundary = expiry.expire(sink.log, sink.log.state.version)
+    with advised("log.log.entry", "Name a later version"):
         opened(place).entry(1)  # those just below are kept, as segments are made of them
     found = opened(place)
     found.load()
     assert found.entry(boundary).version == boundary
-    with advised("snapshot.require_retained", "Name one of them"):
+    with advised("reading.versions.require_retained", "Name one of them"):
         place.table().to_arrow(boundary - 1)
     assert place.table().to_arrow(boundary).num_rows
 
@@ -61,9 +62,9 @@ def test_a_later_version_is_there_where_an_earlier_one_has_expired(place: Place)
 def test_either_choice_leads_on_where_later_epochs_are_committed(place: Place, choice: str, left: list[int]) -> None:
     sink = place.sink()
     commit(sink, 1, 2)
-    with advised("recovery._newer", "Choose on_newer='skip' {} or on_newer='rewind'"):
+    with advised("protocol.recovery._newer", "Choose on_newer='skip' {} or on_newer='rewind'"):
         sink.recover(1)
-    with advised("recovery._require_choice", "Choose one of {}"):
+    with advised("protocol.recovery._require_choice", "Choose one of {}"):
         sink.recover(1, "replay")
     sink.recover(1, choice)
     assert rows_of(place.path) == left
@@ -85,7 +86,7 @@ def test_the_only_copy_of_a_committed_file_is_kept_and_put_back_by_hand_the_tabl
     published.unlink()
     staged.parent.mkdir(parents=True, exist_ok=True)
     staged.write_bytes(copy)
-    with advised("recovery._swept", "Inspect it: this may be the only copy. Nothing was deleted"):
+    with advised("protocol.sweeping._swept", "Inspect it: this may be the only copy. Nothing was deleted"):
         sink.sweep()
     assert staged.read_bytes() == copy
     staged.rename(published)
@@ -100,7 +101,7 @@ def test_an_entry_that_is_missing_in_the_middle_is_restored_from_a_copy(place: P
     lost = entry_file(place.path, 4)
     copy = lost.read_bytes()
     lost.unlink()
-    with advised("gaps.hole", "Restore it from a copy, or {}"):
+    with advised("log.gaps.hole", "Restore it from a copy, or {}"):
         opened(place).load()
     lost.write_bytes(copy)
     assert opened(place).load().version == sink.log.state.version
@@ -115,7 +116,7 @@ def test_a_later_release_is_what_reads_a_later_format(place: Place, monkeypatch:
         release.setattr(entry, "FORMAT", later)
         commit(place.sink(), 1)
     for act in (lambda: rows_of(place.path), place.sink):
-        with advised("entry.refuse_later_format", "Upgrade txsink to a release that reads format {}"):
+        with advised("log.entry.refuse_later_format", "Upgrade txsink to a release that reads format {}"):
             act()
     monkeypatch.setattr(entry, "FORMAT", later)
     assert rows_of(place.path) == [1]

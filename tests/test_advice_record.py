@@ -13,22 +13,23 @@ from advice import advised
 from logs import claim_by, opened
 from place import Place, commit, prepared, rows, staged_files
 from seen import entry_file, rows_of, small_blocks
-from txsink import entry as entries
-from txsink import layout, recovery, repair, segment
-from txsink.cli import main
-from txsink.entry import Commit, Create, Prepare
+from txsink import paths
+from txsink.cli.main import main
 from txsink.errors import UnavailableError
-from txsink.log import Log, Slot
-from txsink.state import State
-from txsink.store.local import LocalStore
+from txsink.log import entry as entries, expiry, segment
+from txsink.log.entry import Commit, Create, Prepare
+from txsink.log.log import Log, Slot
+from txsink.log.state import State
+from txsink.store.local.store import LocalStore
 from txsink.testing import Objects, open_on, table_on
+from txsink.upkeep import repair
 
 __all__ = ["small_blocks"]
 
 
 def without_hint(place: Place) -> None:
     """So that every entry is read."""
-    (place.path / layout.HEAD_PATH).unlink(missing_ok=True)
+    (place.path / paths.HEAD_PATH).unlink(missing_ok=True)
 
 
 def put_back(
@@ -54,14 +55,14 @@ def test_an_entry_that_is_torn_or_does_not_follow_is_restored_from_a_copy(place:
         last,
         lambda data: data[:-3],
         place.table,
-        advised("entry._corrupt", "Restore the entry from a copy; nothing"),
+        advised("log.entry._corrupt", "Restore the entry from a copy; nothing"),
     )
 
     def of_another_epoch(data: bytes) -> bytes:
         return entries.encode(msgspec.structs.replace(entries.decode(data, last), epoch=9))
 
     advice = "Restore the log from a copy, or see what `txsink repair` would do"
-    put_back(place, last, of_another_epoch, place.table, advised("state._refused", advice))
+    put_back(place, last, of_another_epoch, place.table, advised("log.state._refused", advice))
 
     assert rows_of(place.path) == [1, 2]
 
@@ -91,14 +92,14 @@ def test_an_entry_that_is_gone_is_restored_from_a_copy(place: Place) -> None:
     sink.log.keep_hint()
     log = opened(place)
     middle.unlink()
-    with advised("gaps.missing", "Restore it from a copy; nothing was changed"):
+    with advised("log.gaps.missing", "Restore it from a copy; nothing was changed"):
         log.entry(4)
     middle.write_bytes(kept)
     assert log.entry(4).version == 4
     last = entry_file(place.path, newest)
     kept = last.read_bytes()
     last.unlink()
-    with advised("gaps.untold", "Restore it from a copy, or {}"):
+    with advised("log.gaps.untold", "Restore it from a copy, or {}"):
         place.table()
     last.write_bytes(kept)
     assert rows_of(place.path) == [*range(30)]
@@ -108,7 +109,7 @@ def test_metadata_that_is_nested_too_deep_is_given_flatter(place: Place) -> None
     deep: Any = 1
     for _ in range(entries.METADATA_DEPTH_MAX + 1):
         deep = [deep]
-    with advised("entry._unfit", "Give metadata that JSON can hold, at most {} deep; nothing was written"):
+    with advised("log.entry._unfit", "Give metadata that JSON can hold, at most {} deep; nothing was written"):
         place.write(1, rows(1), metadata={"at": deep})
     place.write(1, rows(1), metadata={"at": deep[0][0]})
     assert (rows_of(place.path), place.sink().last_metadata) == ([1], {"at": deep[0][0]})
@@ -124,15 +125,15 @@ def test_a_segment_that_the_store_did_not_take_is_written_by_the_next_try(
     put = LocalStore.put_if_absent
 
     def unsure(store: LocalStore, path: str, data: bytes, token: str) -> bool | None:
-        return None if layout.SEGMENT_DIRECTORY in path else put(store, path, data, token)
+        return None if paths.SEGMENT_DIRECTORY in path else put(store, path, data, token)
 
     with monkeypatch.context() as silent:
         silent.setattr(LocalStore, "put_if_absent", unsure)
-        with advised("log._ensure", "Retry"):
+        with advised("log.log._ensure", "Retry"):
             log.maintain()
-            recovery.expire(log, log.state.version)
-    recovery.expire(log, log.state.version)
-    assert [*(place.path / layout.SEGMENT_DIRECTORY).iterdir()]
+            expiry.expire(log, log.state.version)
+    expiry.expire(log, log.state.version)
+    assert [*(place.path / paths.SEGMENT_DIRECTORY).iterdir()]
     assert opened(place).state == log.state
 
 
@@ -140,14 +141,14 @@ def test_a_segment_that_the_store_did_not_take_is_written_by_the_next_try(
 def test_a_segment_that_tells_of_an_impossible_file_is_restored_or_repaired(place: Place) -> None:
     sink = place.sink()
     commit(sink, *range(30))
-    recovery.expire(sink.log, sink.log.state.version)
+    expiry.expire(sink.log, sink.log.state.version)
     sink.close()
-    good = {name: name.read_bytes() for name in (place.path / layout.SEGMENT_DIRECTORY).iterdir()}
+    good = {name: name.read_bytes() for name in (place.path / paths.SEGMENT_DIRECTORY).iterdir()}
     for name, data in good.items():
         found = segment.rows_of(segment.decode(data, name.name))
         altered = [fact._replace(path="../x.parquet") if fact.path else fact for fact in found]
         name.write_bytes(segment.encode(segment.table(altered)))
-    with advised("segment.decode", "Restore it from a copy, or see what `txsink repair` would do"):
+    with advised("log.segment.decode", "Restore it from a copy, or see what `txsink repair` would do"):
         place.write(50, rows(50), mode="overwrite")
     for name, data in good.items():
         name.write_bytes(data)
@@ -162,10 +163,10 @@ def test_an_entry_that_no_reader_would_take_is_reported_and_nothing_is_written(p
         return Commit(**slot, writer="w", run=run.run, generation=run.generation or 0, epoch=1, prepared=0)
 
     before = sink.log.state.version
-    with advised("log._require_fit", "Report it"):
+    with advised("log.log._require_fit", "Report it"):
         sink.log.append(impossible)
     assert opened(place).state.version == before
-    with advised("log.prepare_entry", "Inspect the log"):
+    with advised("log.log.prepare_entry", "Inspect the log"):
         sink.log.prepare_entry(0)
     assert isinstance(sink.log.entry(0), Create)  # what an inspection finds
     commit(sink, 1)
@@ -177,11 +178,11 @@ def test_a_repair_that_came_second_looks_again(place: Place, monkeypatch: pytest
     commit(sink, *range(3))
     log = Log(LocalStore(), str(place.path), place.stamps)
     log.load()
-    with advised("repair.move_aside", "Look again: `txsink repair`"):
+    with advised("upkeep.repair.move_aside", "Look again: `txsink repair`"):
         repair.move_aside(log, "part-9-0-gone.parquet")
     monkeypatch.setattr(repair, "_source", lambda *given: None)
-    with advised("repair.make_again", "Look again"):
-        repair.make_again(log, repair.Step(repair.MAKE_AGAIN, layout.segment_path(0, 63), "it is damaged"))
+    with advised("upkeep.repair.make_again", "Look again"):
+        repair.make_again(log, repair.Step(repair.MAKE_AGAIN, paths.segment_path(0, 63), "it is damaged"))
     monkeypatch.undo()
     assert main(["repair", str(place.path), "--yes"]) == 0
     assert rows_of(place.path) == [0, 1, 2]
@@ -195,7 +196,7 @@ def test_a_writer_that_does_not_know_what_became_of_an_entry_is_opened_again(
     txn = sink.begin(1)
     txn.write(rows(1))
     put, read = LocalStore.put_if_absent, LocalStore.read
-    entry = layout.entry_path(sink.log.state.version + 1)
+    entry = paths.entry_path(sink.log.state.version + 1)
 
     def unsure(store: LocalStore, path: str, data: bytes, token: str) -> bool | None:
         return None if path.endswith(entry) else put(store, path, data, token)
@@ -208,11 +209,11 @@ def test_a_writer_that_does_not_know_what_became_of_an_entry_is_opened_again(
     with monkeypatch.context() as disk:
         disk.setattr(LocalStore, "put_if_absent", unsure)
         if answers == "never":
-            with advised("slots.put", "Open the writer again"):
+            with advised("chain.put_once.put", "Open the writer again"):
                 txn.commit()
         else:
             disk.setattr(LocalStore, "read", broken)
-            with advised("slots.possibly_written", "Open the writer again: recovery finds out"):
+            with advised("chain.put_once.possibly_written", "Open the writer again: recovery finds out"):
                 txn.commit()
     sink.close()
     commit(place.sink(), 1)
@@ -224,9 +225,9 @@ def test_a_later_version_is_there_where_names_stay_taken() -> None:
     bucket = Objects()
     with open_on(bucket.store(), "/t", "w", life=1, layout="parquet") as sink:
         commit(sink, *range(30))
-        boundary = recovery.expire(sink.log, sink.log.state.version)
+        boundary = expiry.expire(sink.log, sink.log.state.version)
     log = table_on(bucket.store(), "/t").log
-    with advised("slots.read", "Name a later version"):
+    with advised("log.slots.read", "Name a later version"):
         log.entry(1)
     assert log.entry(boundary).version == boundary
 
@@ -239,11 +240,11 @@ def test_a_mark_that_the_store_did_not_take_is_left_by_the_next_try(
     put = LocalStore.put_if_absent
 
     def unsure(store: LocalStore, path: str, data: bytes, token: str) -> bool | None:
-        return None if layout.MARK_DIRECTORY in path else put(store, path, data, token)
+        return None if paths.MARK_DIRECTORY in path else put(store, path, data, token)
 
     with monkeypatch.context() as silent:
         silent.setattr(LocalStore, "put_if_absent", unsure)
-        with advised("place.leave_mark", "Retry"):
+        with advised("staging.place.leave_mark", "Retry"):
             txn.write(rows(1))
     txn.write(rows(1))
     txn.commit()
@@ -256,7 +257,7 @@ def test_an_epoch_whose_rows_do_not_add_up_is_begun_again(place: Place) -> None:
     txn.write(rows(1))
     assert txn._stager is not None
     txn._stager._rows += 1
-    with advised("stage._require_count", "Begin the epoch again, and report it; nothing was published"):
+    with advised("staging.epoch_stager._require_count", "Begin the epoch again, and report it; nothing was published"):
         txn.commit()
     txn.abort()
     commit(sink, 1)

@@ -41,21 +41,38 @@ FIELDLESS = pa.array([{}], pa.struct([]))
 NULLS = {"id": [1], "n": [[None]]}
 
 ROWS = (
-    Wrong("rows._refused", "Pass an Arrow table", gives(5), (gives(pa.table(ID)), gives(pa.table(ID).to_batches()))),
-    Wrong("rows._refused", "a dict of lists, or an iterable of dicts", gives([(1,)]), (gives(ID), gives([{"id": 1}]))),
-    Wrong("rows._array", "a dict of lists", gives({"id": 1}), (gives(ID),)),
-    Wrong("rows._checked", "Pass an Arrow table", gives(pd.DataFrame({"id": [1, "x"]})), (gives(pa.table(ID)),)),
-    Wrong("rows._from_mappings", "Name the columns in the rows", gives([{}]), (gives([{"id": 1}]),)),
-    Wrong("rows._from_columns", "Name columns with strings", gives({1: [1]}), (gives(ID),)),
-    Wrong("rows._from_columns", "Give each column the same length", gives({**ID, "n": [1, 2]}), (gives(typed(None)),)),
     Wrong(
-        "rows._array",
+        "staging.rows._refused",
+        "Pass an Arrow table",
+        gives(5),
+        (gives(pa.table(ID)), gives(pa.table(ID).to_batches())),
+    ),
+    Wrong(
+        "staging.rows._refused",
+        "a dict of lists, or an iterable of dicts",
+        gives([(1,)]),
+        (gives(ID), gives([{"id": 1}])),
+    ),
+    Wrong("staging.rows._array", "a dict of lists", gives({"id": 1}), (gives(ID),)),
+    Wrong(
+        "staging.rows._checked", "Pass an Arrow table", gives(pd.DataFrame({"id": [1, "x"]})), (gives(pa.table(ID)),)
+    ),
+    Wrong("staging.rows._from_mappings", "Name the columns in the rows", gives([{}]), (gives([{"id": 1}]),)),
+    Wrong("staging.rows._from_columns", "Name columns with strings", gives({1: [1]}), (gives(ID),)),
+    Wrong(
+        "staging.rows._from_columns",
+        "Give each column the same length",
+        gives({**ID, "n": [1, 2]}),
+        (gives(typed(None)),),
+    ),
+    Wrong(
+        "staging.rows._array",
         "Give a list of plain values, or an Arrow array",
         gives({**ID, "n": np.array([[1, 2]])}),
         (gives({**ID, "n": np.array([[1, 2]]).tolist()}), gives({**ID, "n": pa.array([[1, 2]])})),
     ),
     Wrong(
-        "rows._unfit",
+        "staging.rows._unfit",
         "Convert the value yourself, rounding as you see fit, or write it under another name",
         gives({**ID, "n": [1.5]}),
         (gives({**ID, "n": [2]}), gives({**ID, "m": [1.5]}, merge_schema=True)),
@@ -63,14 +80,14 @@ ROWS = (
         (0, 1),
     ),
     Wrong(
-        "rows._from_pandas",
+        "staging.rows._from_pandas",
         "Name it to store it as a column, or `reset_index(drop=True)` to drop it",
         gives(INDEXED),
         (gives(INDEXED.rename_axis("key")), gives(INDEXED.reset_index(drop=True))),
     ),
-    Wrong("rows._from_pandas", "Give the rows a column", gives(pd.DataFrame(index=range(1))), (gives(ID),)),
+    Wrong("staging.rows._from_pandas", "Give the rows a column", gives(pd.DataFrame(index=range(1))), (gives(ID),)),
     Wrong(
-        "rows._without_objects",
+        "staging.rows._without_objects",
         "Give it a type of values",
         gives(pl.DataFrame({"id": [1]}, schema={"id": pl.Object})),
         (gives(pl.DataFrame({"id": [1]}, schema={"id": pl.Int64})),),
@@ -79,14 +96,14 @@ ROWS = (
 
 COLUMNS = (
     Wrong(
-        "conform.too_deep",
+        "staging.conform.too_deep",
         "Cast it to a string, or flatten it",
         gives({**ID, "n": [DEEP]}),
         (gives({**ID, "n": [str(DEEP)]}), gives({**ID, "n": [[1]]})),
     ),
-    Wrong("conform.require_typed", "Give the rows a column", gives(pa.table(ID).select([])), (gives(ID),)),
+    Wrong("staging.conform.require_typed", "Give the rows a column", gives(pa.table(ID).select([])), (gives(ID),)),
     Wrong(
-        "conform.require_typed",
+        "staging.conform.require_typed",
         "Give the data a schema",
         gives({"id": [None]}),
         (gives(pa.table({"id": pa.array([None], pa.int64())})),),
@@ -94,19 +111,19 @@ COLUMNS = (
         (None,),
     ),
     Wrong(
-        "conform._converted",
+        "staging.conform._converted",
         "Cast it to {} yourself, rounding as you see fit",
         gives(of(FINE)),
         (gives(of(FINE.cast(pa.timestamp("us"), safe=False))),),
     ),
     Wrong(
-        "conform.require_sound",
+        "staging.conform.require_sound",
         "Give it as binary",
         gives(of(NOT_UTF8.view(pa.string()))),
         (gives(of(NOT_UTF8)),),
     ),
     Wrong(
-        "conform.require_sound",
+        "staging.conform.require_sound",
         "Give each key once",
         gives(of(TWICE)),
         (gives(of(pa.array([[("k", 2)]], TWICE.type))),),
@@ -183,14 +200,19 @@ COLUMNS = (
 
 FILES = (
     Wrong(
-        "parquet._bad_option",
+        "staging.parquet._bad_option",
         "Use one of {}",
         gives(ID, compression="zst"),
         (gives(ID, compression="zstd"), gives(ID, compression="none")),
     ),
-    Wrong("parquet._bad_option", "Use a number from 1 on", gives(ID, row_group_rows=0), (gives(ID, row_group_rows=1),)),
     Wrong(
-        "parquet._bad_option",
+        "staging.parquet._bad_option",
+        "Use a number from 1 on",
+        gives(ID, row_group_rows=0),
+        (gives(ID, row_group_rows=1),),
+    ),
+    Wrong(
+        "staging.parquet._bad_option",
         "Drop compression_level, or use zstd or gzip",
         gives(ID, compression="snappy", compression_level=3),
         (
@@ -200,13 +222,13 @@ FILES = (
         ),
     ),
     Wrong(
-        "parquet._bad_option",
+        "staging.parquet._bad_option",
         "Use {} to {} for {}",
         gives(ID, compression="gzip", compression_level=30),
         (gives(ID, compression="gzip", compression_level=9), gives(ID, compression="gzip", compression_level=1)),
     ),
     Wrong(
-        "parquet._bad_option",
+        "staging.parquet._bad_option",
         "Give the option a value of that type",
         gives(ID, row_group_rows="many"),
         (gives(ID, row_group_rows=5),),

@@ -17,70 +17,70 @@ from pyspark_txsink.fast import EachBatch
 PATH = {"path": "/lake/t"}
 GIVEN: list[tuple[Any, dict[str, str], dict[str, str], str, object]] = [
     (
-        advised("pyspark_txsink/options.parse", "Use .save(path), .start(path) and .load(path), or for SQL"),
+        advised("pyspark_txsink.options.parse", "Use .save(path), .start(path) and .load(path), or for SQL"),
         {"compression": "zstd"},
         {**PATH, "compression": "zstd"},
         "path",
         "/lake/t",
     ),
     (
-        advised("pyspark_txsink/options.parse", "Did you mean {}"),
+        advised("pyspark_txsink.options.parse", "Did you mean {}"),
         {**PATH, "mergeSchemas": "true"},
         {**PATH, "mergeSchema": "true"},
         "merge_schema",
         True,
     ),
     (
-        advised("pyspark_txsink/options.parse", "Known: {}, storage.*"),
+        advised("pyspark_txsink.options.parse", "Known: {}, storage.*"),
         {**PATH, "zzzzz": "1"},
         {**PATH, "storage.zzzzz": "1"},
         "storage_options",
         {"zzzzz": "1"},
     ),
     (
-        advised("pyspark_txsink/options.parse", "Give both, or neither"),
+        advised("pyspark_txsink.options.parse", "Give both, or neither"),
         {**PATH, "txnAppId": "a"},
         {**PATH, "txnAppId": "a", "txnVersion": "3"},
         "app_version",
         3,
     ),
     (
-        advised("pyspark_txsink/options.parse", "Give both, or neither"),
+        advised("pyspark_txsink.options.parse", "Give both, or neither"),
         {**PATH, "txnVersion": "3"},
         PATH,
         "app_version",
         None,
     ),
     (
-        advised("pyspark_txsink/options.parse", "Give another name"),
+        advised("pyspark_txsink.options.parse", "Give another name"),
         {**PATH, "txnAppId": "", "txnVersion": "3"},
         {**PATH, "txnAppId": "a", "txnVersion": "3"},
         "app_id",
         "a",
     ),
     (
-        advised("pyspark_txsink/options._integer", "Give a number"),
+        advised("pyspark_txsink.options._integer", "Give a number"),
         {**PATH, "txnAppId": "a", "txnVersion": "three"},
         {**PATH, "txnAppId": "a", "txnVersion": "3"},
         "app_version",
         3,
     ),
     (
-        advised("pyspark_txsink/options._bytes", "Give bytes, or say 128m"),
+        advised("pyspark_txsink.options._bytes", "Give bytes, or say 128m"),
         {**PATH, "targetFileSize": "big"},
         {**PATH, "targetFileSize": "128m"},
         "stage",
         {"target_file_bytes": 128 << 20},
     ),
     (
-        advised("pyspark_txsink/options._bytes", "Give bytes, or say 128m"),
+        advised("pyspark_txsink.options._bytes", "Give bytes, or say 128m"),
         {**PATH, "targetFileSize": "1.5g"},
         {**PATH, "targetFileSize": "1500"},
         "stage",
         {"target_file_bytes": 1500},
     ),
     (
-        advised("pyspark_txsink/options._one_of", "Give one of {}"),
+        advised("pyspark_txsink.options._one_of", "Give one of {}"),
         {**PATH, "partitionOverwriteMode": "some"},
         {**PATH, "partitionOverwriteMode": "dynamic"},
         "partition_overwrite",
@@ -100,13 +100,13 @@ def test_an_option_that_is_changed_as_its_error_says_is_taken(
 
 def test_options_of_each_batch_are_those_that_the_message_names(tmp_path: Path) -> None:
     path = str(tmp_path / "T")
-    with advised("pyspark_txsink/fast._require", "Did you mean {}"):
+    with advised("pyspark_txsink.fast._require", "Did you mean {}"):
         EachBatch(path, {"merge_schemas": True})
-    with advised("pyspark_txsink/fast._require", "Known options: {}") as caught:
+    with advised("pyspark_txsink.fast._require", "Known options: {}") as caught:
         EachBatch(path, {"zzzzz": True})
-    with advised("pyspark_txsink/fast._require", "Give a number from 1 on"):
+    with advised("pyspark_txsink.fast._require", "Give a number from 1 on"):
         EachBatch(path, {"max_records_per_file": 0})
-    with advised("pyspark_txsink/fast.__init__", "Give 'fail' or 'resume'"):
+    with advised("pyspark_txsink.fast.__init__", "Give 'fail' or 'resume'"):
         EachBatch(path, {"on_new_checkpoint": "go on"})
     assert "merge_schema" in caught.value.advice
     for choice in ("fail", "resume"):

@@ -10,14 +10,17 @@ import pytest
 from advice import advised, advised_in_print
 from place import Place, begin_publish, commit, copied, prepared, rows, staged_files
 from seen import rows_of, small_blocks, staging
-from txsink import cli, recovery, transaction
-from txsink.entry import Prepare
-from txsink.publish import Published
+from txsink.cli import main as cli
+from txsink.environment import stamps
+from txsink.log import expiry
+from txsink.log.entry import Prepare
+from txsink.protocol import recovery, resolving
+from txsink.publish.protocol import Published
 from txsink.publish.rename import RenamePublisher
-from txsink.sink import open_sink, open_workplace, stamps
-from txsink.store.local import LocalStore
-from txsink.table import open_log
+from txsink.reading.table import open_log
+from txsink.store.local.store import LocalStore
 from txsink.testing import SimDisk
+from txsink.writing.opening import open_sink, open_workplace
 
 __all__ = ["small_blocks"]
 
@@ -39,7 +42,9 @@ def overwrite(sink: Any, epoch: int, *ids: int) -> None:
 def test_an_epoch_that_was_skipped_is_written_under_a_larger_one_or_another_name(place: Place, does: str) -> None:
     sink = place.sink()
     commit(sink, 1, 5)
-    with advised("transaction.is_committed", "Epochs of a writer grow: use a larger one, or a writer name of its own"):
+    with advised(
+        "protocol.preparing.is_committed", "Epochs of a writer grow: use a larger one, or a writer name of its own"
+    ):
         sink.begin(3)
     if does == "larger":
         commit(sink, 6)
@@ -54,7 +59,7 @@ def test_the_epoch_before_is_committed_or_aborted_first(place: Place, does: str)
     three = sink.begin(3)
     three.write(rows(3))
     prepared(sink, 5, rows(5))
-    with advised("transaction._is_prepared", "Commit or abort that one first; epochs of a writer grow"):
+    with advised("protocol.preparing._is_prepared", "Commit or abort that one first; epochs of a writer grow"):
         three.prepare()
     if does == "abort":
         sink.abort(5)
@@ -75,7 +80,7 @@ def test_an_overwrite_is_tried_again_once_the_other_one_is_resolved(place: Place
     prepared(one, 1, rows(1), mode="overwrite")
     txn = two.begin(1, mode="overwrite")
     txn.write(rows(2))
-    with advised("transaction._removes", "Retry when it is committed or aborted"):
+    with advised("protocol.preparing._removes", "Retry when it is committed or aborted"):
         txn.prepare()
     one.commit(1) if does == "commit" else one.abort(1)
     txn.commit()
@@ -86,9 +91,9 @@ def test_an_overwrite_whose_publish_has_begun_is_committed_and_undone_by_another
     sink = place.sink()
     commit(sink, 0)
     begin_publish(sink, prepared(sink, 1, rows(1), mode="overwrite"))
-    with advised("transaction.make", "Commit it; to undo it, write the former content again"):
+    with advised("protocol.resolving.make", "Commit it; to undo it, write the former content again"):
         sink.abort(1)
-    with advised_in_print("commands.abort", "Commit it: `txsink recover`"):
+    with advised_in_print("cli.commands.abort", "Commit it: `txsink recover`"):
         assert command(place, "abort", "w", "1", "--yes") != 0
     assert command(place, "recover", "--writer", "w", "--yes") == 0
     assert rows_of(place.path) == [1]
@@ -99,12 +104,12 @@ def test_an_overwrite_whose_publish_has_begun_is_committed_and_undone_by_another
 def test_what_cannot_be_rewound_is_skipped_written_anew_or_rewound_to_another_epoch(place: Place) -> None:
     sink = place.sink()
     commit(sink, 1, 2, 4)
-    with advised("transaction._commit_to_rewind_to", "Name a committed epoch"):
+    with advised("protocol.preparing._commit_to_rewind_to", "Name a committed epoch"):
         sink.recover(3, "rewind")
     sink.recover(2, "rewind")
     assert rows_of(place.path) == [1, 2]
     overwrite(sink, 5, 5)
-    with advised("transaction._commit_to_rewind_to", "Choose `skip`, or write the former content again"):
+    with advised("protocol.preparing._commit_to_rewind_to", "Choose `skip`, or write the former content again"):
         sink.recover(2, "rewind")
     sink.recover(2, "skip")
     assert rows_of(place.path) == [5]
@@ -117,9 +122,9 @@ def test_what_cannot_be_rewound_is_skipped_written_anew_or_rewound_to_another_ep
 def test_an_epoch_that_has_expired_gives_way_to_a_later_one_or_to_skip(place: Place, does: str) -> None:
     sink = place.sink()
     commit(sink, *range(30))
-    recovery.expire(sink.log, sink.log.state.version)
+    expiry.expire(sink.log, sink.log.state.version)
     commit(sink, 30, 31)
-    with advised("transaction._commit_to_rewind_to", "Name a later epoch, or choose `skip`"):
+    with advised("protocol.preparing._commit_to_rewind_to", "Name a later epoch, or choose `skip`"):
         sink.recover(2, "rewind")
     sink.recover(30, "rewind") if does == "later" else sink.recover(2, "skip")
     assert rows_of(place.path) == [*range(31 if does == "later" else 32)]
@@ -131,7 +136,7 @@ def test_a_newer_run_finishes_what_the_one_that_is_told_to_stop_has_left(place: 
     txn = old.begin(2)
     txn.write(rows(2))
     new = place.sink()
-    with advised("transaction.standing", "Stop this process: the newer run has taken over, and finishes or drops"):
+    with advised("protocol.fencing.standing", "Stop this process: the newer run has taken over, and finishes or drops"):
         txn.commit()
     old.close()
     assert rows_of(place.path) == [1]
@@ -145,7 +150,7 @@ def test_a_staged_file_that_is_lost_is_aborted_with_its_epoch_and_written_again(
     txn.add(txn.stager().stage(rows(1)))
     (name,) = staged_files(place)
     (staging(place.path) / name).unlink()
-    with advised("transaction._is_settled_without", "Abort the transaction and write the epoch again"):
+    with advised("protocol.preparing._is_settled_without", "Abort the transaction and write the epoch again"):
         txn.prepare()
     txn.abort()
     commit(sink, 1)
@@ -162,8 +167,8 @@ def test_an_epoch_that_was_aborted_meanwhile_is_written_again(place: Place) -> N
     two.log.refresh()
     two.abort(1)
     publisher = Stalled(one.log.store, one.log.root, f"{one.log.root}/{one.publisher.staging}")
-    with advised("transaction.roll_forward", "Write the epoch again"):
-        transaction.roll_forward(one.log, one.identity, publisher, one.log.state.pending_of("w")[0])
+    with advised("protocol.resolving.roll_forward", "Write the epoch again"):
+        resolving.roll_forward(one.log, one.identity, publisher, one.log.state.pending_of("w")[0])
     commit(two, 1)
     assert rows_of(place.path) == [1]
 
@@ -175,7 +180,7 @@ def test_rows_are_staged_by_the_partition_columns_of_the_table(place: Place) -> 
     place.sink("v", partition_by="hour").close()  # no row is there: the table takes other columns
     with place.sink(run="r") as sink, sink.begin(1) as txn:
         txn.add(stager.stage(data))
-        with advised("admission.require_partitions", "Stage with the table's partition columns"):
+        with advised("protocol.admission.require_partitions", "Stage with the table's partition columns"):
             txn.prepare()
         txn.abort()
         with sink.begin(1) as again:
@@ -189,14 +194,16 @@ def test_a_writer_that_was_open_during_a_conversion_is_opened_again(place: Place
     txn = sink.begin(1)
     txn.write(rows(1))
     assert command(place, "convert", "--to", "delta", "--yes") == 0
-    with advised("admission.require_layout", "Open the writer again"):
+    with advised("protocol.admission.require_layout", "Open the writer again"):
         txn.commit()
     commit(place.sink(), 1)
     assert rows_of(place.path) == [0, 1]
 
 
 def test_types_of_arrow_stay_out_of_delta(place: Place) -> None:
-    with advised("admission.require_types_of_delta", "Choose layout='parquet', or types='spark' for a new table"):
+    with advised(
+        "protocol.admission.require_types_of_delta", "Choose layout='parquet', or types='spark' for a new table"
+    ):
         place.write(1, rows(1), layout="delta", types="arrow")
     place.write(1, rows(1), layout="parquet", types="arrow")
     other = Place(place.path.with_name("other"))
@@ -212,7 +219,7 @@ def test_an_epoch_whose_abort_is_not_cleaned_up_is_tried_again(place: Place, mon
         sink.abort(1)
         txn = sink.begin(1)
         txn.write(rows(1))
-        with advised("admission.require_no_abort", "Try again: it is cleaned up first"):
+        with advised("protocol.admission.require_no_abort", "Try again: it is cleaned up first"):
             txn.commit()
     txn.commit()
     assert rows_of(place.path) == [1]
@@ -226,7 +233,7 @@ def test_a_file_that_was_altered_is_put_back_or_its_epoch_dropped(place: Place, 
     file = staging(place.path) / name
     good = file.read_bytes()
     file.write_bytes(b"altered")
-    with advised("publish.corrupt", "Put the recorded file back, or drop the epoch with `txsink abort`"):
+    with advised("publish.protocol.corrupt", "Put the recorded file back, or drop the epoch with `txsink abort`"):
         sink.commit(1)
     sink.close()
     if does == "back":
@@ -247,7 +254,7 @@ def test_a_copy_that_cannot_publish_is_copied_again_or_its_epoch_dropped(
     prepared(sink, 1, rows(1))
     there = copied(place, 1)
     monkeypatch.setattr(LocalStore, "traits", LocalStore.traits._replace(links=False))  # as on HDFS
-    with advised("publish/rename.goes_only_on", "Copy the table again when the epoch is committed in the other; or"):
+    with advised("publish.rename.goes_only_on", "Copy the table again when the epoch is committed in the other; or"):
         there.sink()
     if does == "copy":
         sink.commit(1)
@@ -272,7 +279,7 @@ def test_a_table_at_a_mount_point_goes_below_it_or_stages_on_its_mount() -> None
     disk.mkdir("/d")
     disk.mount("/d/t")
     advice = "Name a table below the mount point, or for a new table a staging_path on the mount of the table"
-    with advised("sink._require_one_place", advice):
+    with advised("writing.opening._require_one_place", advice):
         open_sink(on(disk), stamps(), "/d/t", "w", {})
     for path, options in (("/d/t/below", {}), ("/d/t/u", {"staging_path": "/d/t/staging"})):
         with open_sink(on(disk), stamps(), path, "w", options) as sink:
@@ -286,7 +293,7 @@ def test_a_mount_is_taken_away_and_the_call_made_again() -> None:
         disk.mount("/d/t/day=c")
         txn = sink.begin(2)
         txn.write({"id": [3], "day": ["c"]})
-        with advised("publish/rename.admit", "Take the mount or link away, and call it again: nothing was prepared"):
+        with advised("publish.rename.admit", "Take the mount or link away, and call it again: nothing was prepared"):
             txn.commit()
         disk.rmdir("/d/t/day=c")
         txn.commit()

@@ -11,13 +11,15 @@ import pytest
 
 from place import Place, begin_publish, copied, prepared
 from seen import staging
-from txsink import audit, layout, recovery, segment, transaction
-from txsink.entry import decode, encode
+from txsink import paths
 from txsink.errors import CorruptError
-from txsink.log import Log
-from txsink.state import State, fold
-from txsink.state import encode as state_bytes
-from txsink.store.local import LocalStore
+from txsink.log import expiry, segment
+from txsink.log.entry import decode, encode
+from txsink.log.log import Log
+from txsink.log.state import State, encode as state_bytes, fold
+from txsink.protocol import preparing, resolving
+from txsink.reading import audit
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, delay
 
 
@@ -34,7 +36,7 @@ def found(place: Place, *, deep: bool = False) -> list[tuple[str, str]]:
 
 
 def entry(place: Place, version: int) -> Path:
-    return place.path / layout.entry_path(version)
+    return place.path / paths.entry_path(version)
 
 
 # -- verify: nothing wrong ----------------------------------------------------------------------------
@@ -49,19 +51,19 @@ def test_a_sound_table_has_no_problems_in_any_state(place: Place) -> None:
         assert found(place, deep=True) == []
         begin_publish(sink, prepare)
         sink.publisher.replace(prepare)
-        transaction.abort(other.log, other.identity, other.publisher, other.log.refresh().pending_of("b")[0])
+        resolving.abort(other.log, other.identity, other.publisher, other.log.refresh().pending_of("b")[0])
         assert found(place, deep=True) == []
         sink.publisher.publish(prepare)
         assert found(place, deep=True) == []
     place.write(1, {"id": [9]}, writer="a")
-    recovery.expire(place.table().log, 63)
+    expiry.expire(place.table().log, 63)
     assert found(place, deep=True) == []
 
 
 def test_a_table_is_sound_after_an_expiry_that_was_cut_short(place: Place) -> None:
     long(place)
     kept = entry(place, 40).read_bytes()
-    recovery.expire(place.table().log, 63)
+    expiry.expire(place.table().log, 63)
     entry(place, 40).write_bytes(kept)
     assert found(place) == []
 
@@ -108,7 +110,7 @@ def test_a_lost_file_of_an_older_version_is_found(place: Place) -> None:
     """I8."""
     place.write(0, {"id": [1]})
     place.write(1, {"id": [2]}, mode="overwrite")
-    (removed,) = (place.path / layout.REMOVED_DIRECTORY).rglob("*.removed")
+    (removed,) = (place.path / paths.REMOVED_DIRECTORY).rglob("*.removed")
     removed.unlink()
     assert found(place) == [(place.table().files(2)[0].path, "it is missing")]
 
@@ -146,7 +148,7 @@ def test_a_damaged_file_of_a_pending_transaction_is_found_where_a_copy_looks_for
     ((where, _),) = found(copied(place, 2))
     assert Path(where) == staged
     renamed = Place(place.path.rename(place.path.parent / "renamed"))
-    Path(layout.default_staging_root(str(place.path))).rename(layout.default_staging_root(str(renamed.path)))
+    Path(paths.default_staging_root(str(place.path))).rename(paths.default_staging_root(str(renamed.path)))
     ((where, _),) = found(renamed)
     assert Path(where) == next(staging(renamed.path).rglob("*.parquet"))
 
@@ -161,7 +163,7 @@ def test_a_torn_entry_is_found_wherever_it_stands(place: Place, version: int) ->
     entry(place, version).write_bytes(entry(place, version).read_bytes()[:-7])
     problems = found(place)
     assert problems[0] == (
-        layout.entry_path(version),
+        paths.entry_path(version),
         "its checksum does not fit its bytes: it is torn or altered",
     )
     # Below 64 a segment says what the entry said; from there on nothing does, and verify owns up to it.
@@ -173,8 +175,8 @@ def test_an_empty_and_a_missing_entry_are_found_together(place: Place) -> None:
     entry(place, 10).write_bytes(b"")
     entry(place, 20).unlink()
     assert found(place) == [
-        (layout.entry_path(10), "it is empty"),
-        (layout.entry_path(20), "it is missing"),
+        (paths.entry_path(10), "it is empty"),
+        (paths.entry_path(20), "it is missing"),
     ]
 
 
@@ -184,9 +186,9 @@ def test_an_altered_entry_with_a_fitting_checksum_breaks_the_chain(place: Place)
     was = decode(entry(place, 11).read_bytes(), 11)
     entry(place, 11).write_bytes(encode(msgspec.structs.replace(was, time_ms=5)))
     problems = found(place)
-    assert (layout.entry_path(12), "it does not follow the entry before it: the chain is broken") in problems
+    assert (paths.entry_path(12), "it does not follow the entry before it: the chain is broken") in problems
     # The segment remembers what the entry said, unless the entry is one without facts there.
-    assert {where for where, _ in problems} <= {layout.entry_path(12), layout.segment_path(0, 63)}
+    assert {where for where, _ in problems} <= {paths.entry_path(12), paths.segment_path(0, 63)}
 
 
 def test_a_second_break_of_the_chain_is_found_behind_the_first(place: Place) -> None:
@@ -195,7 +197,7 @@ def test_a_second_break_of_the_chain_is_found_behind_the_first(place: Place) -> 
         was = decode(entry(place, version).read_bytes(), version)
         entry(place, version).write_bytes(encode(msgspec.structs.replace(was, time_ms=5)))
     where = [one for one, what in found(place) if "chain is broken" in what]
-    assert where == [layout.entry_path(12), layout.entry_path(22)]
+    assert where == [paths.entry_path(12), paths.entry_path(22)]
 
 
 def test_an_entry_that_may_not_stand_where_it_stands_is_found(place: Place) -> None:
@@ -205,7 +207,7 @@ def test_an_entry_that_may_not_stand_where_it_stands_is_found(place: Place) -> N
     entry(place, 3).write_bytes(encode(msgspec.structs.replace(was, version=3, previous=state.digest)))
     log = Log(LocalStore(), str(place.path), place.stamps)
     assert [tuple(one) for one in audit.verify_log(log)] == [
-        (layout.entry_path(3), "no transaction of 'w' for epoch 0 is pending")
+        (paths.entry_path(3), "no transaction of 'w' for epoch 0 is pending")
     ]
 
 
@@ -213,7 +215,7 @@ def test_an_open_table_reports_damage_appended_since(place: Place) -> None:
     place.write(0, {"id": [1]})
     table = place.table()
     entry(place, 3).write_bytes(b"{")
-    assert [one.where for one in table.verify()] == [layout.entry_path(3)]
+    assert [one.where for one in table.verify()] == [paths.entry_path(3)]
 
 
 def test_an_entry_beyond_a_gap_is_found(place: Place) -> None:
@@ -222,8 +224,8 @@ def test_an_entry_beyond_a_gap_is_found(place: Place) -> None:
     table = place.table()
     entry(place, 3).unlink()
     lost, files = table.verify()
-    assert (lost.where, lost.what) == (layout.entry_path(3), "it is missing")
-    assert files.where == layout.LOG_DIRECTORY
+    assert (lost.where, lost.what) == (paths.entry_path(3), "it is missing")
+    assert files.where == paths.LOG_DIRECTORY
     assert files.what.startswith("the data files were not looked at: read log entry 3")
     with pytest.raises(CorruptError, match=r"read log entry 3 .* it is missing, yet entry 4 is there"):
         place.table()
@@ -231,15 +233,15 @@ def test_an_entry_beyond_a_gap_is_found(place: Place) -> None:
 
 def test_a_damaged_or_wrong_summary_is_found(place: Place) -> None:
     long(place)
-    summary = place.path / layout.summary_path(63)
+    summary = place.path / paths.summary_path(63)
     good = summary.read_bytes()
     summary.write_bytes(good[:-3])
-    assert found(place) == [(layout.summary_path(63), "it is torn or altered; delete it, it only saves time")]
+    assert found(place) == [(paths.summary_path(63), "it is torn or altered; delete it, it only saves time")]
     state = place.table().log.state
     summary.write_bytes(_summary(place, 63, digest="0" * 64))
     assert found(place)[0][1] == "it stands on another log entry than the one that is there"
     summary.write_bytes(_summary(place, 63, table_id="another"))
-    assert found(place) == [(layout.summary_path(63), "it does not say what the log entries up to it say")]
+    assert found(place) == [(paths.summary_path(63), "it does not say what the log entries up to it say")]
     summary.write_bytes(good)
     assert found(place) == []
     assert state.table_id != "another"
@@ -255,14 +257,14 @@ def _summary(place: Place, version: int, **changes: object) -> bytes:
 
 def test_a_damaged_or_wrong_segment_is_found(place: Place) -> None:
     long(place)
-    path = place.path / layout.segment_path(0, 63)
+    path = place.path / paths.segment_path(0, 63)
     good = path.read_bytes()
     _truncate(path)
     [(where, _)] = found(place)  # what it said is in its entries too, so all else is looked at
-    assert where == layout.segment_path(0, 63)
+    assert where == paths.segment_path(0, 63)
     facts = segment.decode(good, "x")
     path.write_bytes(segment.encode(facts.slice(0, facts.num_rows - 1)))
-    assert found(place)[0] == (layout.segment_path(0, 63), "it does not say what log entry 63 says")
+    assert found(place)[0] == (paths.segment_path(0, 63), "it does not say what log entry 63 says")
 
 
 def test_work_going_on_meanwhile_is_no_problem(tmp_path: Path) -> None:
@@ -323,7 +325,7 @@ def test_a_skipped_epoch_an_unknown_one_and_an_unknown_writer_are_told_apart(pla
 def test_an_aborted_epoch_is_explained_until_it_is_written_again(place: Place) -> None:
     with place.sink() as sink:
         prepared(sink, 1, {"id": [1]})
-        transaction.abort(sink.log, sink.identity, sink.publisher, sink.log.state.pending[0])
+        resolving.abort(sink.log, sink.identity, sink.publisher, sink.log.state.pending[0])
         aborted = "It was prepared at version 2 and aborted at version 3"
         assert outcome(place, 1) == (
             "aborted",
@@ -362,10 +364,10 @@ def test_a_rewind_is_told_in_the_epochs_it_takes_back(place: Place) -> None:
         for epoch in range(4):
             prepared(sink, epoch, {"id": [epoch]})
             sink.commit(epoch)
-        pending = transaction.rewind(sink.log, sink.identity, sink.publisher, 1)
+        pending = preparing.rewind(sink.log, sink.identity, sink.publisher, 1)
         assert outcome(place, 3)[1].endswith("; a rewind to epoch 1, which takes it back, is pending.")
         assert outcome(place, 1)[1] == "It was committed at version 5, 1 file with 1 row."
-        transaction.roll_forward(sink.log, sink.identity, sink.publisher, pending)
+        resolving.roll_forward(sink.log, sink.identity, sink.publisher, pending)
         taken = place.table().explain("w", 3)
         assert taken.outcome == "rewound"
         assert taken.sentence == (
@@ -382,7 +384,7 @@ def test_a_rewind_is_told_in_the_epochs_it_takes_back(place: Place) -> None:
 
 def test_an_epoch_is_explained_after_its_entries_expired(place: Place) -> None:
     long(place)
-    recovery.expire(place.table().log, 63)
+    expiry.expire(place.table().log, 63)
     assert outcome(place, 2) == (
         "committed",
         "It was committed at version 7, 1 file with 1 row; overwrites have replaced 1 file of it since.",

@@ -19,7 +19,6 @@ import txsink
 from place import Place, prepared, tree
 from seen import by_directory, entry_file, rows_of, staging
 from simtable import SimTable
-from txsink import entry as entries
 from txsink.errors import (
     ConflictError,
     CorruptError,
@@ -29,11 +28,12 @@ from txsink.errors import (
     TxsinkError,
     UnavailableError,
 )
-from txsink.layout import HEAD_PATH, VERSION_MAX
-from txsink.sink import open_sink
-from txsink.store.local import LocalStore
+from txsink.log import entry as entries
+from txsink.paths import HEAD_PATH, VERSION_MAX
+from txsink.store.local.store import LocalStore
 from txsink.testing.simdisk import SimDisk
-from txsink.writer import Sink
+from txsink.writing.opening import open_sink
+from txsink.writing.writer import Sink
 
 ROWS = {"id": [1, 2], "day": ["a", "b"]}
 
@@ -361,8 +361,8 @@ def test_an_option_of_the_wrong_type_or_size_is_refused_by_name(place: Place, na
 
 
 def test_every_option_has_a_wrong_value_above() -> None:
-    from txsink.sink import Options  # noqa: PLC0415
-    from txsink.stage import StageOptions  # noqa: PLC0415
+    from txsink.staging.epoch_stager import StageOptions  # noqa: PLC0415
+    from txsink.writing.opening import Options  # noqa: PLC0415
 
     assert {*Options.__struct_fields__, *StageOptions.__struct_fields__} == WRONG_OPTIONS.keys()
 

@@ -13,8 +13,8 @@ import pytest
 import txsink
 from place import Place, kinds, rows, staged_files
 from seen import rows_of
-from txsink import blank
 from txsink.errors import ConflictError, InvalidRequestError
+from txsink.protocol import blank
 
 DATA = pa.table({"id": [1, 2], "day": ["a", "b"]})
 

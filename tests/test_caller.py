@@ -22,15 +22,15 @@ import pytest
 
 from place import Place, commit, rows, staged_files
 from seen import rows_of
-from txsink import txn as transactions
-from txsink import writer as writers
-from txsink.calls import Calls
+from txsink.environment import stamps
 from txsink.errors import ConflictError, FencedError, InvalidRequestError, OutcomeUnknownError, UnavailableError
-from txsink.sink import open_sink, open_workplace, open_writer, stamps
-from txsink.store.local import LocalStore
-from txsink.table import open_table
+from txsink.reading.table import open_table
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, fail_before
-from txsink.writer import Sink
+from txsink.writing import transaction as transactions, writer as writers
+from txsink.writing.calls import Calls
+from txsink.writing.opening import open_sink, open_workplace, open_writer
+from txsink.writing.writer import Sink
 
 THREADS, WRITES, ROWS = 8, 40, 25
 

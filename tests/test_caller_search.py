@@ -12,9 +12,9 @@ import pytest
 
 import caller
 import ledger
-from txsink import outcome
-from txsink.log import Log
-from txsink.outcome import Own
+from txsink.log.log import Log
+from txsink.protocol import outcome
+from txsink.protocol.outcome import Own
 
 SHARE = 1 if ledger.is_full() else 5  # no divisor of the number of kinds
 

@@ -20,10 +20,10 @@ from crash_races import Act, two_epochs
 from crash_scenarios import SCENARIOS, Scenario, parquet_of
 from naive_sinks import entry_of
 from test_controls import VARIANTS
-from txsink import entry as entries
-from txsink import layout, recovery
-from txsink.entry import Abort, AnyEntry, Claim, Commit, Prepare, Publishing
+from txsink import paths
 from txsink.errors import CorruptError, UnavailableError
+from txsink.log import entry as entries, expiry
+from txsink.log.entry import Abort, AnyEntry, Claim, Commit, Prepare, Publishing
 from txsink.testing.crash_book import ROOT, STAGING, Files, Told, Truth, Violation, book_of, slots_of
 from txsink.testing.crash_check import check_healed, check_log_reader, check_same, check_wounded
 from txsink.testing.crash_judge import heal, read_log
@@ -72,7 +72,7 @@ def committed_file(files: Files) -> str:
 
 
 def slot(version: int) -> str:
-    return f"{ROOT}/{layout.entry_path(version)}"
+    return f"{ROOT}/{paths.entry_path(version)}"
 
 
 def forge(disk: Files, kind: type[AnyEntry], **fields: Any) -> None:
@@ -160,7 +160,7 @@ def _(_: pytest.MonkeyPatch) -> None:
 @case("I7 made of a lost entry")
 def _(_: pytest.MonkeyPatch) -> None:
     files, truth = disk_after(two_epochs)
-    files[f"{ROOT}/{layout.summary_path(999)}"] = b"{}"
+    files[f"{ROOT}/{paths.summary_path(999)}"] = b"{}"
     check_wounded(files, truth)
 
 
@@ -233,7 +233,7 @@ def _(_: pytest.MonkeyPatch) -> None:
 def _(_: pytest.MonkeyPatch) -> None:
     files, truth = disk_after(two_epochs)
     path = committed_file(files)
-    files[f"{ROOT}/{layout.removed_path(1, path.removeprefix(f'{ROOT}/'))}"] = files.pop(path)
+    files[f"{ROOT}/{paths.removed_path(1, path.removeprefix(f'{ROOT}/'))}"] = files.pop(path)
     check_wounded(files, truth)
 
 
@@ -301,7 +301,7 @@ def _(_: pytest.MonkeyPatch) -> None:
 
 @case("I9 temporary left-over")
 def _(_: pytest.MonkeyPatch) -> None:
-    healed(two_epochs, lambda files: files.update({layout.temporary_path(slot(99), "ff"): b""}))
+    healed(two_epochs, lambda files: files.update({paths.temporary_path(slot(99), "ff"): b""}))
 
 
 @case("I7 entry changed")
@@ -340,7 +340,7 @@ def _(_: pytest.MonkeyPatch) -> None:
 
 @case("I14 expiry refused")
 def _(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery, "expire", refuse)
+    patch.setattr(expiry, "expire", refuse)
     heal(World(SimDisk()), FIRST.writers, expires=True)
 
 

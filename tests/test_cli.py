@@ -14,12 +14,14 @@ import pytest
 import txsink
 from place import Place, begin_publish, prepared, tree
 from seen import small_blocks, staging
-from txsink import layout, recovery, transaction
-from txsink.cli import main, printable
+from txsink import paths
+from txsink.cli.main import main, printable
 from txsink.errors import FencedError
-from txsink.sink import open_sink
-from txsink.store.local import LocalStore
-from txsink.writer import Sink
+from txsink.log import expiry
+from txsink.protocol import resolving
+from txsink.store.local.store import LocalStore
+from txsink.writing.opening import open_sink
+from txsink.writing.writer import Sink
 
 __all__ = ["small_blocks"]
 
@@ -84,14 +86,14 @@ class Crowd:
         place.sink("left", recover=False)
         half = place.sink("half")
         prepared(half, 1, {"id": [6], "p": ["a"]})
-        transaction.abort(half.log, half.identity, half.publisher, half.log.state.pending_of("half")[0])
+        resolving.abort(half.log, half.identity, half.publisher, half.log.state.pending_of("half")[0])
         self.waiting = place.sink("waiting")
         prepared(self.waiting, 1, {"id": [7], "p": ["a"]})
         zombie, self.live = place.sink("crowded"), place.sink("crowded")
         self.unclaimed_run = one_shot(place, "crowded")
         self.orphan, self.kept = stage(zombie, 1), stage(self.live, 1)
         self.unclaimed = stage(self.unclaimed_run, 2)
-        temporary = place.path / layout.temporary_path(layout.entry_path(99), "cafe")
+        temporary = place.path / paths.temporary_path(paths.entry_path(99), "cafe")
         temporary.write_bytes(b"half")
 
 
@@ -155,7 +157,7 @@ def test_log_says_below_which_version_it_has_expired(place: Place, cli: Cli) -> 
         for epoch in range(33):
             with sink.begin(epoch) as txn:
                 txn.write({"id": [epoch]})
-    recovery.expire(place.table().log, 63)
+    expiry.expire(place.table().log, 63)
     assert cli.json("log")["boundary"] == 63
     assert "Versions below 63 have expired." in cli.text("log")
     assert "older ones have expired" in cli.refused("files", "--version", 5)
@@ -173,7 +175,7 @@ def test_a_version_that_never_was_is_not_said_to_have_expired(place: Place, cli:
 def test_below_expired_versions_there_are_none(place: Place, cli: Cli) -> None:
     for epoch in range(12):
         place.write(epoch, {"id": [epoch]})
-    recovery.expire(place.table().log, 16)
+    expiry.expire(place.table().log, 16)
     assert "older ones have expired" in cli.refused("files", "--version", 0)
     assert "have expired" not in cli.refused("files", "--version", -1)
 
@@ -184,13 +186,13 @@ def test_the_mark_of_a_run_is_shown_as_what_it_is(place: Place, cli: Cli) -> Non
     dead.begin(3).stager()
     place.sink(recover=False)
     dead.about_to_stage(by_others=True)
-    mark = layout.mark_path("w", dead.run)
+    mark = paths.mark_path("w", dead.run)
     (place.path / mark).parent.mkdir(parents=True, exist_ok=True)
     (place.path / mark).write_bytes(b"mark")
     (step,) = cli.json("sweep")["plan"]
     assert (step["action"], step["writer"], step["run"], step["epoch"]) == ("delete", "w", dead.run, None)
     assert (step["path"], step["bytes"]) == (mark, 4)
-    assert str(layout.VERSION_MAX) not in cli.text("sweep")
+    assert str(paths.VERSION_MAX) not in cli.text("sweep")
 
 
 def test_files_tells_each_file_at_head_and_at_a_version(place: Place, cli: Cli) -> None:
@@ -286,9 +288,9 @@ def test_verify_finds_a_damaged_entry_also_when_the_table_cannot_be_opened(
 ) -> None:
     place.write(0, {"id": [1]})
     place.write(1, {"id": [2]})
-    damage(place.path / layout.entry_path(version))
+    damage(place.path / paths.entry_path(version))
     found = cli.json("verify", code=UNHEALTHY)
-    assert layout.entry_path(version) in [one["where"] for one in found["problems"]]
+    assert paths.entry_path(version) in [one["where"] for one in found["problems"]]
 
 
 def test_verify_reports_a_log_cut_short_behind_its_hint(place: Place, cli: Cli) -> None:
@@ -297,8 +299,8 @@ def test_verify_reports_a_log_cut_short_behind_its_hint(place: Place, cli: Cli) 
             with sink.begin(epoch) as txn:
                 txn.write({"id": [epoch]})
     for version in range(60, place.table().version + 1):
-        (place.path / layout.entry_path(version)).unlink()
-    (place.path / layout.summary_path(63)).unlink()
+        (place.path / paths.entry_path(version)).unlink()
+    (place.path / paths.summary_path(63)).unlink()
     (problem,) = cli.json("verify", code=UNHEALTHY)["problems"]
     assert "it had been read before" in problem["what"]
 
@@ -534,7 +536,7 @@ def test_wrong_usage_is_exit_code_two(arguments: list[str], capsys: pytest.Captu
     assert "Usage: txsink" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("module", ["txsink", "txsink.cli"])
+@pytest.mark.parametrize("module", ["txsink", "txsink.cli.main"])
 def test_a_module_is_run_as_the_command(place: Place, module: str) -> None:
     place.write(0, {"id": [1]})
     done = subprocess.run(

@@ -26,7 +26,7 @@ def test_every_module_of_the_engine_and_of_the_plug_in_is_in_the_map_once() -> N
 
 
 def test_a_module_without_a_row_is_in_the_map_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("log", "store.local", "spark.fast"):
+    for name in ("log.log", "store.local.store", "spark.fast"):
         rest = {other: row for other, row in MODULES.items() if other != name}
         monkeypatch.setattr(code_map, "MODULES", rest)
         assert code_map.unlisted() == {name: Module(MODULES[name].name, "")}
@@ -86,19 +86,19 @@ def test_the_page_of_the_model_names_code_by_the_map() -> None:
 
 
 def test_the_coverage_gate_is_that_of_the_map() -> None:
-    assert {"entry", "layout", "log", "transaction", "recovery"} <= set(GATED)
+    assert {"log.entry", "paths", "log.log", "protocol.resolving", "protocol.recovery"} <= set(GATED)
     assert [MODULES[name].path for name in GATED] == coverage_sum.GATE
     assert "include" not in (ROOT / "pyproject.toml").read_text().partition("[tool.coverage.report]")[2]
 
 
 def test_a_rename_is_one_edit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MODULES, "old", MODULES["transaction"]._replace(name="txsink.slots"))
-    monkeypatch.setitem(MOVED, "transaction.take_over", "transaction.claim")
-    assert function("old.Slots") is function("slots.Slots")
-    assert function("transaction.take_over") is function("transaction.claim")
-    assert name_of("transaction", "claim") == "transaction.take_over"
-    assert name_of("transaction", "claim.make") == "transaction.take_over.make"
-    assert name_of("transaction", "claims") == "transaction.claims"
+    monkeypatch.setitem(MODULES, "old", MODULES["paths"]._replace(name="txsink.log.slots"))
+    monkeypatch.setitem(MOVED, "protocol.fencing.take_over", "protocol.fencing.claim")
+    assert function("old.Slots") is function("log.slots.Slots")
+    assert function("protocol.fencing.take_over") is function("protocol.fencing.claim")
+    assert name_of("protocol.fencing", "claim") == "protocol.fencing.take_over"
+    assert name_of("protocol.fencing", "claim.make") == "protocol.fencing.take_over.make"
+    assert name_of("protocol.fencing", "claims") == "protocol.fencing.claims"
     with pytest.raises(LookupError, match="nowhere"):
         function("nowhere.claim")
 

@@ -14,8 +14,8 @@ import pytest
 
 from place import Place, prepared, rows, staged_files
 from seen import rows_of, staging
-from txsink.convert import to_delta
-from txsink.delta import DeltaLog
+from txsink.conversion import to_delta
+from txsink.delta.log import DeltaLog
 from txsink.errors import InvalidRequestError
 
 # -- columns and metadata -----------------------------------------------------------------------------------

@@ -74,63 +74,63 @@ def variant(target: str, before: str, after: str, search: Search, kinds: str) ->
 # By the beginning of the `# ORDER:` comment that the variant breaks, where it breaks one.
 VARIANTS: dict[str, Variant] = {
     "bytes durable before the record exists": variant(  # no file fsync
-        "parquet.ParquetOutput.seal", "self._output.seal()", "self._output._empty()", APPENDS, "I6|I8"
+        "staging.parquet.ParquetOutput.seal", "self._output.seal()", "self._output._empty()", APPENDS, "I6|I8"
     ),
     "adopted bytes durable before their record exists": variant(
-        "store.local.LocalStore.adopt",
+        "store.local.store.LocalStore.adopt",
         "self._sync_opened(path, os.O_RDONLY)",
         "pass",
         crashes("adopt_what_another_program_wrote"),
         "I6|I8",
     ),
     "content durable before its name": variant(
-        "store.local.LocalStore._put_once", "durable=True", "durable=False", APPENDS, "I13"
+        "store.local.store.LocalStore._put_once", "durable=True", "durable=False", APPENDS, "I13"
     ),
     "name durable before return, else a power cut takes back": variant(
-        "store.local.LocalStore._put_once", "self._sync_names(_parent(path))", "pass", APPENDS, "I3|I13"
+        "store.local.store.LocalStore._put_once", "self._sync_names(_parent(path))", "pass", APPENDS, "I3|I13"
     ),
     "name durable before return, else a power cut brings": variant(
-        "store.local.LocalStore.replace", "self._sync_names(_parent(path))", "pass", replaced_for_good, "I3"
+        "store.local.store.LocalStore.replace", "self._sync_names(_parent(path))", "pass", replaced_for_good, "I3"
     ),
     "new names durable before old ones go": Variant(
         [
             (
-                "store.local.LocalStore.link",
+                "store.local.store.LocalStore.link",
                 [("    self.settle([target for _, target in moves])\n", "")],
             ),
             (
-                "store.local.LocalStore.move",
+                "store.local.store.LocalStore.move",
                 [("    return undone", "    self.settle([target for _, target in moves])\n    return undone")],
             ),
         ],
         APPENDS,
         "I6|I8",
-        order_in="store.local.LocalStore.move",
+        order_in="store.local.store.LocalStore.move",
     ),
     "no directory fsync": variant(
-        "store.local.LocalStore._sync_directory",
+        "store.local.store.LocalStore._sync_directory",
         "self._sync_opened(path, os.O_RDONLY | os.O_DIRECTORY)",
         "pass",
         APPENDS,
         "I13",
     ),
     "append overwrites": variant(
-        "store.local.LocalStore._put_once",
+        "store.local.store.LocalStore._put_once",
         "self._os.link",
         "self._os.replace",
         race(ACTS["commit"], crash_races.appends),
         "I7",
     ),
     "publish overwrites": variant(
-        "store.local.LocalStore._link", "self._os.link", "self._os.replace", nothing_is_overwritten, "F14"
+        "store.local.store.LocalStore._link", "self._os.link", "self._os.replace", nothing_is_overwritten, "F14"
     ),
     "names of staged files durable before the prepare entry": variant(
-        "transaction.prepare", "    publisher.settle(content.staged)\n", "", APPENDS, "I8"
+        "protocol.preparing.prepare", "    publisher.settle(content.staged)\n", "", APPENDS, "I8"
     ),
     "`publishing` entry before the first removal": Variant(
         [
             (
-                "transaction.roll_forward",
+                "protocol.resolving.roll_forward",
                 [
                     ("log.append(_resolving(log, run, pending, Publishing))\n", "publisher.replace(prepared)\n"),
                     (
@@ -146,7 +146,7 @@ VARIANTS: dict[str, Variant] = {
     "all files published before the commit entry": Variant(  # log before data
         [
             (
-                "transaction.roll_forward",
+                "protocol.resolving.roll_forward",
                 [
                     ("        published = publisher.publish(prepared)\n", "        pass\n"),
                     ("    if not published.is_visible:\n", "    if False:\n"),
@@ -159,7 +159,7 @@ VARIANTS: dict[str, Variant] = {
         "I1|I6",
     ),
     "delete on commit error": variant(
-        "transaction.roll_forward",
+        "protocol.resolving.roll_forward",
         "    except (CorruptError, UnavailableError):\n",
         "    except Exception as error:\n        if type(error) is not CorruptError:\n"
         "            publisher.withdraw(prepared)\n            raise\n",
@@ -167,7 +167,7 @@ VARIANTS: dict[str, Variant] = {
         "I8",
     ),
     "abort deletes before its entry": variant(
-        "writer.Sink.drop",
+        "writing.writer.Sink.drop",
         "        is_meant = pending.epoch == epoch\n",
         "        is_meant = pending.epoch == epoch\n"
         "        self.publisher.withdraw(self.log.prepare_entry(pending.prepared))\n",
@@ -176,8 +176,8 @@ VARIANTS: dict[str, Variant] = {
     ),
     "replay unchecked": Variant(
         [
-            ("transaction.is_committed", [("last is None or epoch > last", "True")]),
-            ("log.Log.append", [("self._require_fit(entry)", "pass")]),  # which would refuse the entry
+            ("protocol.preparing.is_committed", [("last is None or epoch > last", "True")]),
+            ("log.log.Log.append", [("self._require_fit(entry)", "pass")]),  # which would refuse the entry
         ],
         crashes("write_once_and_replay"),
         "I4",
@@ -242,7 +242,7 @@ VARIANTS: dict[str, Variant] = {
     "all files deleted before the `cleaned` entry": Variant(
         [
             (
-                "recovery.finish_aborts",
+                "protocol.recovery.finish_aborts",
                 [
                     ("    for item in mine:\n        publisher", "    for item in ():\n        publisher"),
                     (
@@ -258,38 +258,38 @@ VARIANTS: dict[str, Variant] = {
     "slots read before the entry we started from is looked at": Variant(
         [
             (
-                "log.Log.refresh",
+                "log.log.Log.refresh",
                 [
                     ("    before = self.state\n", "    before = self.state\n    stands = self._stands(before)\n"),
                     ("if self._is_behind(before, problem):", "if not stands:"),
                 ],
             ),
             # Else the sleeper, which looks before it puts, would seldom leave anything to be misread.
-            ("log.Log.append", [('if not self.is_as_read(slot["time_ms"]):', "if False:")]),
+            ("log.log.Log.append", [('if not self.is_as_read(slot["time_ms"]):', "if False:")]),
         ],
         race(Act(with_a_sleeper, {}, catch_up_and_commit), log_expires_and_sleeper_commits),
         "I3|I7",
-        order_in="log.Log._is_behind",
+        order_in="log.log.Log._is_behind",
     ),
     "entries read durable before the next one gets its name": variant(
-        "log.Log.append", "    self.settle()\n", "    pass\n", survival(crash_races.survivor_commits), "I13|I3|I7"
+        "log.log.Log.append", "    self.settle()\n", "    pass\n", survival(crash_races.survivor_commits), "I13|I3|I7"
     ),
     "the entry before looked at again before the append counts": variant(
-        "log.Log.append", "if stands:", "if True:", race(ACTS["commit"], crash_races.appends_and_expires), "I3|I7"
+        "log.log.Log.append", "if stands:", "if True:", race(ACTS["commit"], crash_races.appends_and_expires), "I3|I7"
     ),
     "entries read durable before segments that repeat them": variant(
-        "log.Log.maintain", "self.settle()\n", "pass\n", survival(crash_races.survivor_gets_a_late_notice), "I7"
+        "log.log.Log.maintain", "self.settle()\n", "pass\n", survival(crash_races.survivor_gets_a_late_notice), "I7"
     ),
     "entries read durable before the hint that counts on them": variant(
-        "log.Log.hint", "self.settle()\n", "pass\n", survival(crash_races.survivor_gets_a_late_notice, 1), "I13"
+        "log.log.Log.hint", "self.settle()\n", "pass\n", survival(crash_races.survivor_gets_a_late_notice, 1), "I13"
     ),
     "entries read durable before the answer": variant(
-        "writer.Sink._is_committed", "    self.log.settle()\n", "", survival(crash_races.survivor_replays), "I3"
+        "writing.writer.Sink._is_committed", "    self.log.settle()\n", "", survival(crash_races.survivor_replays), "I3"
     ),
     "staged listed before the log is read, else an entry that lands": Variant(
         [
             (
-                "recovery.forget",
+                "protocol.sweeping.forget",
                 [
                     ("    log.refresh()\n", ""),
                     ("    found = own\n", "    log.refresh()\n    found = own\n"),
@@ -300,17 +300,17 @@ VARIANTS: dict[str, Variant] = {
         "I8",
     ),
     "staged listed (by the caller) before the log is read": variant(
-        "recovery.sweep", "    log.refresh()\n", "", race(SWEEP, same_run_goes_back), "I8"
+        "protocol.sweeping.sweep", "    log.refresh()\n", "", race(SWEEP, same_run_goes_back), "I8"
     ),
     "retired before swept": variant(  # unfenced sweep
-        "recovery.sweep",
+        "protocol.sweeping.sweep",
         "        claim(log, run, tuple(sorted(unclaimed)))\n",
         "        pass\n",
         race(SLOW, sweeps),
         "I8|I6",
     ),
     "boundary in the log before the first deletion": variant(
-        "recovery.expire",
+        "log.expiry.expire",
         "    log.append(make)\n    _expire_below(log, first, log.state.boundary)\n",
         "    _expire_below(log, first, min(before, base.version) if base else 0)\n    log.append(make)\n",
         crashes("expire_what_is_old"),
@@ -320,7 +320,7 @@ VARIANTS: dict[str, Variant] = {
     "segments and summary durable before the entries": Variant(
         [
             (
-                "recovery._expire_below",
+                "log.expiry._expire_below",
                 [
                     ('    log.store.settle([f"{log.root}/{path}" for path', '    str([f"{log.root}/{path}" for path'),
                     ("for one in (*segment.children(*pair), pair)]", "for one in (pair,)]"),
@@ -332,56 +332,56 @@ VARIANTS: dict[str, Variant] = {
         "I13",
     ),
     "older names before newer ones": variant(
-        "recovery._expire_below",
+        "log.expiry._expire_below",
         "    for name in sorted(log.store.list(at)):",
         "    for name in sorted(log.store.list(at), reverse=True):",
         race(EXPIRE, sleeper_commits),
         "I1|I3|I7",
     ),
     "commits read durable before the next one gets its name": variant(
-        "delta.DeltaLog.commit",
+        "delta.log.DeltaLog.commit",
         "    self.settle()\n",
         "    pass\n",
         survival(crash_races.survivor_commits, table_layout="delta"),
         "I13|I1|I6",
     ),
     "publish made impossible before the abort entry": variant(
-        "transaction.abort",
+        "protocol.resolving.abort",
         "if not publisher.forbid(log.prepare_entry(pending.prepared)):",
         "if False:",
         race(RESTORE, zombie_publishes, table_layout="delta"),
         "I1",
     ),
     "mark durable before the first file": variant(
-        "writer.Sink.about_to_stage",
+        "writing.writer.Sink.about_to_stage",
         "leave_mark(",
         "print(",
         crashes("delta_append_one_epoch"),
         "I9",
     ),
     "files durably gone before the marks that lead to them": variant(
-        "publish.delta.DeltaPublisher.drop",
+        "publish.delta.publisher.DeltaPublisher.drop",
         "    self.store.settle(files)\n",
         "",
         crashes("delta_sweep_what_a_dead_run_left"),
         "I9",
     ),
     "files durably gone before the `cleaned` entry": variant(
-        "publish.delta.DeltaPublisher.withdraw",
+        "publish.delta.publisher.DeltaPublisher.withdraw",
         "self.store.settle(paths)",
         "pass",
         crashes("delta_recover_commits_some_and_aborts_others"),
         "I9",
     ),
     "aborts that share one record": variant(  # an abort of a later epoch takes earlier ones along
-        "publish.delta.DeltaPublisher._poison",
+        "publish.delta.publisher.DeltaPublisher._poison",
         "states.app_id(prepare.writer) if is_next else states.abort_id(prepare.writer, prepare.version)",
         "states.app_id(prepare.writer)",
         crashes("delta_abort_an_overwrite"),
         "I1|I14",
     ),
     "a retired run's files without a mark": variant(
-        "publish.delta.DeltaPublisher.remain",
+        "publish.delta.publisher.DeltaPublisher.remain",
         "leave_mark(",
         "print(",
         race(ACTS["commit"], crash_races.takes_over, table_layout="delta"),

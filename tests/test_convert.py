@@ -20,21 +20,23 @@ from deltalake import DeltaTable, write_deltalake
 import delete_fence
 import txsink
 from crash import images, moments
-from txsink import commands, convert
-from txsink.cli import main
-from txsink.delta import DeltaLog
-from txsink.entry import Convert
+from txsink import conversion as convert
+from txsink.cli import commands
+from txsink.cli.main import main
+from txsink.delta.log import DeltaLog
+from txsink.environment import stamps
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError
-from txsink.log import Log
-from txsink.sink import open_sink, stamps
-from txsink.state import fold
-from txsink.store import Store
-from txsink.store.local import LocalStore
+from txsink.log.entry import Convert
+from txsink.log.log import Log
+from txsink.log.state import fold
+from txsink.store.local.store import LocalStore
+from txsink.store.protocol import Store
 from txsink.testing.crash_check import directory_ids
 from txsink.testing.crash_world import World
 from txsink.testing.faults import FaultyStore, crash_after, crash_before, delay
 from txsink.testing.objects import Objects
 from txsink.testing.simdisk import Crash, SimDisk
+from txsink.writing.opening import open_sink
 
 ROWS = Counter({1: 1, 11: 1, 20: 1, 21: 1, 90: 1})
 

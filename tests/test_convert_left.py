@@ -14,15 +14,15 @@ import pytest
 
 import ledger
 from caller import ROUNDS_MAX, WORLDS, convert_to, rows_of
-from txsink import layout
-from txsink.blank import lay_anew
+from txsink import paths
 from txsink.errors import ConflictError, TxsinkError
-from txsink.sink import open_sink
+from txsink.protocol.blank import lay_anew
 from txsink.testing import tiny
 from txsink.testing.crash_book import ROOT, ids_in
 from txsink.testing.crash_world import World, remembered, rows_table, stamps_of
 from txsink.testing.faults import Fault, FaultyStore, crash_before, delay
 from txsink.testing.simdisk import Crash
+from txsink.writing.opening import open_sink
 
 SHARE = 1 if ledger.is_full() else 31
 
@@ -83,12 +83,12 @@ def finish(world: World, **options: Any) -> None:
 def left(world: World) -> list[str]:
     """What lies there of ours, as data, mark or upload, and no reader is shown."""
     log = world.reader()
-    paths = [path for path in world.disk.files() if path.endswith(".parquet") and "/_delta_log/" not in path]
-    marks = [path for path in world.disk.files() if f"/{layout.MARK_DIRECTORY}/" in path]
+    found_paths = [path for path in world.disk.files() if path.endswith(".parquet") and "/_delta_log/" not in path]
+    marks = [path for path in world.disk.files() if f"/{paths.MARK_DIRECTORY}/" in path]
     shown = {f"{ROOT}/{path}" for path in log.live()}
     store = world.store()
     uploads = [str(one) for one in store.uploads(ROOT)] if not store.traits.moves else []  # type: ignore[attr-defined]
-    return [path for path in (*paths, *marks, *uploads) if path not in shown]
+    return [path for path in (*found_paths, *marks, *uploads) if path not in shown]
 
 
 def trial(course: Course, converted: int, dies: int) -> tuple[list[str], bool]:
@@ -110,7 +110,7 @@ def trial(course: Course, converted: int, dies: int) -> tuple[list[str], bool]:
     options = {"run": course.run} if course.run else {}
     finish(world, **options)
     # A worker of the same run may live, and in a bucket a request of a dead one may be done late: marks stay once.
-    found = [path for path in left(world) if f"/{layout.MARK_DIRECTORY}/" not in path]
+    found = [path for path in left(world) if f"/{paths.MARK_DIRECTORY}/" not in path]
     finish(world)
     found += left(world)
     log, files = world.reader(), world.disk.files()

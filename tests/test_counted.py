@@ -18,14 +18,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txsink.log import HINT_EVERY, LOOK_AGE_MS
-from txsink.segment import BLOCK
-from txsink.sink import open_sink
-from txsink.slots import Stamps
-from txsink.store.local import LocalStore
+from txsink.environment import Stamps
+from txsink.log.log import HINT_EVERY, LOOK_AGE_MS
+from txsink.log.segment import BLOCK
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore
 from txsink.testing.objects import Objects, ObjectStore
-from txsink.writer import Sink
+from txsink.writing.opening import open_sink
+from txsink.writing.writer import Sink
 
 # Before anything is published: that the log is still the one that was read, for it may be a minute since `prepare`.
 LOOK = ("tail", "log")

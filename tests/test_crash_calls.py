@@ -15,7 +15,7 @@ import pytest
 from crash import Moment, judge
 from crash_scenarios import ALL_SCENARIOS, SCENARIOS, Scenario, setting
 from txsink.errors import CorruptError, OutcomeUnknownError, UnavailableError
-from txsink.store import Store
+from txsink.store.protocol import Store
 from txsink.testing.crash_book import STAGING, Book, book_of
 from txsink.testing.crash_world import Disk, Program, World
 from txsink.testing.faults import Fault, FaultyStore, fail_before, lose_answer, lose_request

@@ -8,8 +8,8 @@ from itertools import product
 
 import pytest
 
-from txsink import decision
-from txsink.decision import TABLE, Action, End, LogFact, decide
+from txsink.publish import decision
+from txsink.publish.decision import TABLE, Action, End, LogFact, decide
 
 INPUTS = list(product(LogFact, End, End))
 ANY = frozenset(End)

@@ -13,11 +13,13 @@ import txsink
 from hdfs_cluster import Cluster
 from place import Place, rows
 from s3_servers import Server
-from txsink import convert, recovery
-from txsink.store import Store, open_store
-from txsink.store.hdfs import HdfsStore
-from txsink.store.local import LocalStore
-from txsink.store.s3 import S3Store
+from txsink import conversion as convert
+from txsink.protocol import recovery
+from txsink.store.hdfs.store import HdfsStore
+from txsink.store.local.store import LocalStore
+from txsink.store.opening import open_store
+from txsink.store.protocol import Store
+from txsink.store.s3.store import S3Store
 
 
 @pytest.mark.parametrize(

@@ -18,16 +18,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from place import Place, prepared
-from txsink import delta_upkeep, layout
-from txsink.delta import DeltaLog
-from txsink.delta_state import path_in_table
+from txsink import paths
+from txsink.delta import checkpoints as delta_upkeep
+from txsink.delta.log import DeltaLog
+from txsink.delta.state import path_in_table
+from txsink.environment import Stamps
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError, TxsinkError
-from txsink.publish.delta import FRESH_MS, DeltaPublisher
-from txsink.sink import open_sink
-from txsink.slots import Stamps
-from txsink.store.local import LocalStore
+from txsink.publish.delta.publisher import FRESH_MS, DeltaPublisher
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore
-from txsink.writer import Sink
+from txsink.writing.opening import open_sink
+from txsink.writing.writer import Sink
 
 
 def log_of(path: Path) -> Path:
@@ -374,12 +375,12 @@ def test_actions_that_are_null_are_none(place: Place) -> None:
 
 def test_a_last_checkpoint_that_is_not_there_is_named_and_the_advice_leads_out(place: Place) -> None:
     lived(place).close()
-    pointer = place.path / layout.DELTA_POINTER_PATH
+    pointer = place.path / paths.DELTA_POINTER_PATH
     pointer.write_text('{"version":1,"size":3}')
     for again in (place.sink, place.table):
         with pytest.raises(CorruptError, match="names a checkpoint of version 1, and there is none") as found:
             again()
-        assert found.value.advice.startswith(f"Delete {layout.DELTA_POINTER_PATH}")
+        assert found.value.advice.startswith(f"Delete {paths.DELTA_POINTER_PATH}")
     pointer.unlink()
     with place.sink() as sink:
         commit(sink, 2, 2)
@@ -462,7 +463,7 @@ def test_a_checkpoint_is_made_of_one_in_parts_elsewhere(place: Place) -> None:
     classic.unlink()
     name = f"{2:020d}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
     (log_of(place.path) / name).write_text("".join(json.dumps(one) + "\n" for one in body))
-    (place.path / layout.DELTA_POINTER_PATH).write_text('{"version":2,"size":6}')
+    (place.path / paths.DELTA_POINTER_PATH).write_text('{"version":2,"size":6}')
     for version in range(3):
         (log_of(place.path) / f"{version:020d}.json").unlink()
     commit(sink, 3, 3)

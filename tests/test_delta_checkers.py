@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from txsink import layout
+from txsink import paths
 from txsink.testing.crash_book import ROOT, Files, Truth, Violation, book_of
 from txsink.testing.crash_check import check_healed, check_wounded
 from txsink.testing.crash_delta import check_delta_healed, check_delta_reader
@@ -39,7 +39,7 @@ def table(*, is_pending: bool = False, aborted: bool = False) -> tuple[Files, Tr
 
 
 def at(version: int) -> str:
-    return f"{ROOT}/{layout.delta_commit_path(version)}"
+    return f"{ROOT}/{paths.delta_commit_path(version)}"
 
 
 def altered(files: Files, version: int, change: Callable[[Actions], Actions]) -> None:
@@ -104,7 +104,7 @@ def txn(app: str, version: int, **fields: Any) -> dict[str, Any]:
 
 def prepared(files: Files, epoch: int) -> int:
     """The version of the prepare entry of an epoch."""
-    start = f"{ROOT}/{layout.LOG_DIRECTORY}/"
+    start = f"{ROOT}/{paths.LOG_DIRECTORY}/"
     entries = [json.loads(data) for path, data in files.items() if path.startswith(start)]
     return next(one["version"] for one in entries if one["kind"] == "prepare" and one["epoch"] == epoch)
 
@@ -168,7 +168,7 @@ CASES: dict[str, Callable[[], object]] = {
     "I9 published and not committed": _published_and_not_committed,
     "I9 orphan in the table": lambda: healed(lambda f: f.update({f"{ROOT}/day=a/left": b"x"})),
     "I9 mark of a run that is over": lambda: healed(
-        lambda f: f.update({f"{ROOT}/{layout.mark_path('w', 'former')}": b"x"})
+        lambda f: f.update({f"{ROOT}/{paths.mark_path('w', 'former')}": b"x"})
     ),
     "I2 Delta reader": lambda: check_delta_reader(table()[0], {"day=a/another.parquet"}),
 }

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from place import Place, rows
-from txsink.delta import _files_in
+from txsink.delta.log import _files_in
 from txsink.errors import InvalidRequestError
-from txsink.sink import open_sink
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, delay
+from txsink.writing.opening import open_sink
 
 
 def ids(path: Path) -> list[int]:

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from place import Place
-from txsink.commands import convert
+from txsink.cli.commands import convert
 from txsink.errors import ConflictError, InvalidRequestError
-from txsink.writer import Sink
+from txsink.writing.writer import Sink
 
 
 def rows(*ids: int, **more: list[Any]) -> pa.Table:

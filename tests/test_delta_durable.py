@@ -6,7 +6,7 @@ import pytest
 
 from place import Place
 from test_delta_foreign import appends, commit, data, opened, uses_our_writer_name
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore
 
 

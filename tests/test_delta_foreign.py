@@ -14,10 +14,10 @@ import pytest
 
 from place import Place
 from txsink.errors import ConflictError, InvalidRequestError, TxsinkError
-from txsink.sink import open_sink
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, delay, lose_answer
-from txsink.writer import Sink
+from txsink.writing.opening import open_sink
+from txsink.writing.writer import Sink
 
 Foreign = Callable[[Path], object]
 

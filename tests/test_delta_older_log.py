@@ -15,15 +15,16 @@ import pytest
 
 from advice import advised
 from place import Place, commit, prepared, rows
-from txsink import convert, layout, recovery
-from txsink.cli import main
-from txsink.decision import Action
-from txsink.delta import DeltaLog
+from txsink import conversion as convert, paths
+from txsink.cli.main import main
+from txsink.delta.log import DeltaLog
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError, TxsinkError
-from txsink.log import Log
-from txsink.store.local import LocalStore
-from txsink.transaction import Run
-from txsink.writer import Sink
+from txsink.log.log import Log
+from txsink.protocol import sweeping
+from txsink.protocol.fencing import Run
+from txsink.publish.decision import Action
+from txsink.store.local.store import LocalStore
+from txsink.writing.writer import Sink
 
 OWN, DELTAS = "_txsink", "_delta_log"
 
@@ -90,11 +91,11 @@ def restore(place: Place, which: str, copy: Path, version: int | None = None) ->
     shutil.rmtree(place.path / which)
     shutil.copytree(copy, place.path / which)
     if version is not None:
-        later = [path for path in (place.path / layout.LOG_DIRECTORY).iterdir() if int(path.stem) > version]
+        later = [path for path in (place.path / paths.LOG_DIRECTORY).iterdir() if int(path.stem) > version]
         for path in later:
             path.unlink()
         if later:
-            (place.path / layout.HEAD_PATH).unlink(missing_ok=True)
+            (place.path / paths.HEAD_PATH).unlink(missing_ok=True)
 
 
 def opened_and_left(place: Place, *, recover: bool) -> None:
@@ -232,7 +233,7 @@ def test_what_deltas_log_names_or_named_is_no_orphan(place: Place, *, is_checkpo
     shutil.copy(stray, orphan)
     swept = place.table()
     names = swept.publisher.left(None, ())
-    asked = recovery.sweep(swept.log, Run("", "", swept.version), swept.publisher, names, dry_run=True)
+    asked = sweeping.sweep(swept.log, Run("", "", swept.version), swept.publisher, names, dry_run=True)
     assert before.isdisjoint(one.name.path for one in asked if one.action is not Action.KEEP)
     repaired_and_opened(place)
     assert {path.name for path in place.path.glob("*.parquet")} == before
@@ -328,7 +329,7 @@ def test_a_commit_that_is_lost_is_told_by_verify_and_leads_back(place: Place, lo
         told = [error.found]  # the first: there is nothing that could be read
     assert any(f"version {lost} " in one and "is missing" in one for one in told)
     if lost == 0:
-        with advised("delta._require_whole", "Restore {} from a copy"):
+        with advised("delta.log._require_whole", "Restore {} from a copy"):
             place.sink()
         assert (main(["verify", str(place.path)]), main(["repair", str(place.path)])) == (3, 1)
     place.path.with_name("kept").rename(commit_path)

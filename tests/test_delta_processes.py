@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from txsink.errors import FencedError
-from txsink.sink import open_writer
+from txsink.writing.opening import open_writer
 
 PROCESSES, EPOCHS = 8, 25
 

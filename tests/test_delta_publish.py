@@ -11,9 +11,9 @@ import pytest
 from contract_delta import DeltaContract, DeltaSite, ObjectContract, Opened
 from contract_publish import Site, _publish, staged
 from hdfs_cluster import Cluster
-from txsink import entry as entries
-from txsink.store import open_store
-from txsink.store.local import LocalStore
+from txsink.log import entry as entries
+from txsink.store.local.store import LocalStore
+from txsink.store.opening import open_store
 from txsink.testing.objects import Objects, ObjectStore
 
 NAMES = itertools.count(1)

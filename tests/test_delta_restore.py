@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from place import Place
-from txsink import commands
+from txsink.cli import commands
 from txsink.errors import ConflictError, TxsinkError
-from txsink.sink import open_sink
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, delay
-from txsink.writer import Sink
+from txsink.writing.opening import open_sink
+from txsink.writing.writer import Sink
 
 
 def table_of(place: Place) -> Any:

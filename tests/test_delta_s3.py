@@ -21,10 +21,12 @@ from contract_delta import DeltaContract, DeltaSite, ObjectContract, Opened
 from s3_proxy import Proxy, proxied
 from s3_servers import SECRET_KEY, Server, parameters
 from test_table_s3 import ESCAPED, Lake, bucket_of, opened_once, options_of, prepare, put, put_rows, stage_only
-from txsink import delta_upkeep, layout, log
+from txsink import paths
+from txsink.delta import checkpoints as delta_upkeep
 from txsink.errors import CorruptError, UnavailableError
-from txsink.store import open_store
-from txsink.store.s3 import S3Store
+from txsink.log import log
+from txsink.store.opening import open_store
+from txsink.store.s3.store import S3Store
 
 COUNT = itertools.count(1)
 GET, PUT, LIST = "GetObject", "PutObject", "ListObjectsV2"
@@ -82,7 +84,7 @@ class DeltaLake(Lake):
         facts = self.table().log.facts().to_pylist()
         named = {fact["path"] for fact in facts if fact["kind"] == "add"}
         names = [name for name in self.names() if name.endswith(".parquet") and "_delta_log/" not in name]
-        marks = [name for name in self.names() if name.startswith(layout.MARK_DIRECTORY)]
+        marks = [name for name in self.names() if name.startswith(paths.MARK_DIRECTORY)]
         return sorted({*names, *marks} - named)
 
 
@@ -187,7 +189,7 @@ def proxy(server: Server) -> Iterator[Proxy]:
         yield made
 
 
-OFF_THE_COMMIT_PATH = (f"/{layout.STATE_DIRECTORY}/", f"/{layout.SEGMENT_DIRECTORY}/")
+OFF_THE_COMMIT_PATH = (f"/{paths.STATE_DIRECTORY}/", f"/{paths.SEGMENT_DIRECTORY}/")
 
 
 def sent(proxy: Proxy, act: Callable[[], object]) -> list[str]:
@@ -245,10 +247,10 @@ def test_opening_lists_the_marks_alone_and_reads_what_came_since_the_last_checkp
         lake.writer().close()
         counts.append(Counter(one.operation for one in proxy.requests))
         lists = [one.query["prefix"] for one in proxy.requests if one.operation == LIST]
-        assert lists[-1].endswith(f"/{layout.MARK_DIRECTORY}/w/")
+        assert lists[-1].endswith(f"/{paths.MARK_DIRECTORY}/w/")
         # One of our own log's names, from its end on; deltalake's, of Delta's log, from the last checkpoint on.
         assert [one for one in lists[:-1] if "_delta_log" not in one] == [lists[0]]
-        assert lists[0].endswith(f"/{layout.LOG_DIRECTORY}/")
+        assert lists[0].endswith(f"/{paths.LOG_DIRECTORY}/")
     assert counts[0][LIST] == counts[1][LIST] == counts[2][LIST] <= 3
     assert max(sum(one.values()) for one in counts) - min(sum(one.values()) for one in counts) <= 2
 

@@ -9,14 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from txsink import delta_overwrite
-from txsink import delta_state as states
-from txsink.delta import ZONED, plain_text, zoned_text
-from txsink.delta_state import DeltaState
+from txsink.delta import state as states
+from txsink.delta.log import ZONED, plain_text, zoned_text
+from txsink.delta.state import DeltaState
 from txsink.errors import ConflictError, CorruptError
+from txsink.publish.delta import overwrite as delta_overwrite
 
 PROTOCOL = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
 METADATA = {

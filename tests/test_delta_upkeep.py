@@ -15,16 +15,17 @@ from deltalake.exceptions import DeltaError
 
 from crash import images, moments
 from place import Place, commit, copied, rows
-from txsink import delta_upkeep, layout
-from txsink.delta import TABLE_READS, DeltaLog
+from txsink import paths
+from txsink.delta import checkpoints as delta_upkeep
+from txsink.delta.log import TABLE_READS, DeltaLog
 from txsink.errors import TxsinkError, UnavailableError
-from txsink.sink import open_sink
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
 from txsink.testing.crash_book import ROOT
 from txsink.testing.crash_world import World, stamps_of
 from txsink.testing.faults import Fault, FaultyStore, crash_after, crash_before, delay, fail_before
 from txsink.testing.simdisk import Crash, SimDisk
-from txsink.writer import Sink
+from txsink.writing.opening import open_sink
+from txsink.writing.writer import Sink
 
 
 def opened(place: Place, store: Any = None, writer: str = "w") -> Sink:
@@ -178,10 +179,10 @@ def test_a_power_cut_never_leaves_a_pointer_to_a_torn_checkpoint() -> None:
 
     def make(world: World) -> None:
         store = world.store()
-        for path, data in ((layout.delta_commit_path(1), commit_), (f"{layout.DELTA_DIRECTORY}/{name}", checkpoint)):
+        for path, data in ((paths.delta_commit_path(1), commit_), (f"{paths.DELTA_DIRECTORY}/{name}", checkpoint)):
             store.put_hint(f"{scratch}/{path}", data, "aa")
-        store.put_hint(f"{scratch}/{layout.DELTA_POINTER_PATH}", pointer, "ab")
-        store.put_if_absent(f"{ROOT}/{layout.delta_commit_path(1)}", commit_, "ac")
+        store.put_hint(f"{scratch}/{paths.DELTA_POINTER_PATH}", pointer, "ab")
+        store.put_if_absent(f"{ROOT}/{paths.delta_commit_path(1)}", commit_, "ac")
         delta = DeltaLog(store, ROOT, stamps_of(1), ROOT)
         delta_upkeep._move_in(delta, scratch, [f"{1:020d}.json"], 1)
 
@@ -189,9 +190,9 @@ def test_a_power_cut_never_leaves_a_pointer_to_a_torn_checkpoint() -> None:
     for at, moment in enumerate(moments(World(SimDisk()), make)):
         for image in images(moment, f"checkpoint-{at}", 8):
             files = image.files()
-            data = files.get(f"{ROOT}/{layout.DELTA_DIRECTORY}/{name}")
-            if f"{ROOT}/{layout.DELTA_POINTER_PATH}" in files:
-                found.add(files[f"{ROOT}/{layout.DELTA_POINTER_PATH}"])
+            data = files.get(f"{ROOT}/{paths.DELTA_DIRECTORY}/{name}")
+            if f"{ROOT}/{paths.DELTA_POINTER_PATH}" in files:
+                found.add(files[f"{ROOT}/{paths.DELTA_POINTER_PATH}"])
                 assert data == checkpoint
             assert data in (None, checkpoint)
     assert found == {pointer}
@@ -215,7 +216,7 @@ def test_a_checkpoint_that_took_long_never_sets_the_pointer_back(place: Place, n
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delta_upkeep, "_move_in", late)
         delta_upkeep._checkpoint_aside(delta, deltalake.DeltaTable(str(place.path), 1))
-    pointer = json.loads((place.path / layout.DELTA_POINTER_PATH).read_text())
+    pointer = json.loads((place.path / paths.DELTA_POINTER_PATH).read_text())
     assert pointer["version"] == max(newest, 1)
     assert deltalake.DeltaTable(str(place.path)).to_pyarrow_table().num_rows == 3
 

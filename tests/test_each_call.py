@@ -10,9 +10,10 @@ import pytest
 
 from place import Place, commit, rows
 from seen import names
-from txsink import layout, transaction
+from txsink import paths
 from txsink.errors import FencedError, InvalidRequestError
-from txsink.store.local import LocalStore
+from txsink.protocol import preparing
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore
 
 # -- prepare ------------------------------------------------------------------------------------------------
@@ -37,7 +38,7 @@ def test_a_commit_is_durable_before_a_transaction_whose_files_were_swept_believe
     other.sweep()
     sink.log.store = store = FaultyStore(LocalStore())
     assert slow.commit().outcome == "already-committed"
-    assert ("settle", f"{place.path}/{layout.entry_path(other.log.state.version)}") in store.trace
+    assert ("settle", f"{place.path}/{paths.entry_path(other.log.state.version)}") in store.trace
 
 
 @pytest.mark.parametrize(("run", "error"), [("r1", InvalidRequestError), ("r2", FencedError)])
@@ -58,9 +59,9 @@ def test_a_run_that_rewinds_hears_that_it_is_fenced_also_when_the_next_one_rewin
     old = place.sink()
     commit(old, 1, 2)
     new = place.sink(recover=False)
-    transaction.rewind(new.log, new.identity, new.publisher, 1)
+    preparing.rewind(new.log, new.identity, new.publisher, 1)
     with pytest.raises(FencedError):
-        transaction.rewind(old.log, old.identity, old.publisher, 1)
+        preparing.rewind(old.log, old.identity, old.publisher, 1)
 
 
 # -- Delta --------------------------------------------------------------------------------------------------
@@ -68,7 +69,7 @@ def test_a_run_that_rewinds_hears_that_it_is_fenced_also_when_the_next_one_rewin
 
 def test_a_run_that_leaves_nothing_staged_takes_its_mark_away(place: Place) -> None:
     """I9: else each later run would list the table to look for what it left."""
-    marks = place.path / layout.MARK_DIRECTORY
+    marks = place.path / paths.MARK_DIRECTORY
     with place.sink(layout="delta") as sink:
         commit(sink, 1)
         assert len(names(marks)) == 1

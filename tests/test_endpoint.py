@@ -16,11 +16,13 @@ import deltalake
 import msgspec
 import pytest
 
-from txsink.entry import AnyEntry, Column, DataFile, Upload
 from txsink.errors import TxsinkError
-from txsink.stage import StagedFile
-from txsink.state import State
-from txsink.store import StorageOptions, Store, open_store
+from txsink.log.entry import AnyEntry
+from txsink.log.state import State
+from txsink.records import Column, DataFile, Upload
+from txsink.staging.epoch_stager import StagedFile
+from txsink.store.opening import open_store
+from txsink.store.protocol import StorageOptions, Store
 
 SECRET, KEY = "canary-secret-77aa", "canary-key-77aa"
 

@@ -12,27 +12,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from make_golden import GOLDEN_PATH, entries
-from txsink import entry as codec
-from txsink.entry import (
-    FORMAT,
-    GENESIS,
-    RESERVED,
-    AnyEntry,
-    Commit,
-    DataFile,
-    Prepare,
-    decode,
-    digest,
-    encode,
-    seal,
-    unseal,
-)
 from txsink.errors import CorruptError, InvalidRequestError
-from txsink.layout import VERSION_MAX, name_problem
+from txsink.log import entry as codec
+from txsink.log.entry import FORMAT, GENESIS, RESERVED, AnyEntry, Commit, Prepare, decode, digest, encode, seal, unseal
+from txsink.paths import VERSION_MAX, name_problem
+from txsink.records import DataFile
 
 GOLDEN = entries()
 GOLDEN_FILES = sorted(GOLDEN_PATH.glob("*.json"))

@@ -55,7 +55,7 @@ def test_a_recovery_that_forgets_an_abort_is_found_at_depth_two(monkeypatch: pyt
     """The first recovery dies between the abort and its clean-up."""
     rewrite(
         monkeypatch,
-        "recovery.finish_aborts",
+        "protocol.recovery.finish_aborts",
         ("    for item in mine:\n        publisher", "    for item in ():\n        publisher"),
         (
             "    log.append(make)",

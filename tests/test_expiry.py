@@ -8,13 +8,14 @@ import pytest
 
 from place import Place, commit, copied, kinds, prepared, rows
 from seen import names, rows_of, small_blocks
-from txsink import layout, recovery, segment
+from txsink import paths
 from txsink.errors import InvalidRequestError
-from txsink.log import Log
-from txsink.store.local import LocalStore
+from txsink.log import expiry, gaps, segment
+from txsink.log.log import Log
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, crash_before
 from txsink.testing.simdisk import Crash
-from txsink.writer import Sink
+from txsink.writing.writer import Sink
 
 __all__ = ["small_blocks"]
 
@@ -31,12 +32,12 @@ def aged(place: Place, small_blocks: None) -> Sink:
 
 def test_expiry_deletes_old_entries_and_removed_files_and_the_table_stays_whole(place: Place, aged: Sink) -> None:
     head = aged.log.state.version
-    assert len(names(place.path / layout.REMOVED_DIRECTORY)) == 9
-    boundary = recovery.expire(aged.log, head - 3)
+    assert len(names(place.path / paths.REMOVED_DIRECTORY)) == 9
+    boundary = expiry.expire(aged.log, head - 3)
     assert head - 8 < boundary <= head - 3
-    versions = [layout.parse_version(name) for name in names(place.path / layout.LOG_DIRECTORY)]
+    versions = [paths.parse_version(name) for name in names(place.path / paths.LOG_DIRECTORY)]
     assert versions == list(range(boundary, head + 2))
-    assert not any((place.path / layout.REMOVED_DIRECTORY).rglob("*"))
+    assert not any((place.path / paths.REMOVED_DIRECTORY).rglob("*"))
     assert rows_of(place.path) == [9, 10, 11, 12, 13]
     table = place.table()
     assert (table.boundary, table.verify(deep=True)) == (boundary, [])
@@ -51,7 +52,7 @@ def test_expiry_deletes_old_entries_and_removed_files_and_the_table_stays_whole(
 def test_files_that_a_retained_version_still_names_stay(place: Place, aged: Sink) -> None:
     """I8."""
     before = 9
-    boundary = recovery.expire(aged.log, before)
+    boundary = expiry.expire(aged.log, before)
     assert boundary <= before
     table = place.table()
     for version in range(boundary, aged.log.state.version + 1):
@@ -60,16 +61,16 @@ def test_files_that_a_retained_version_still_names_stay(place: Place, aged: Sink
 
 
 def test_expiry_again_or_too_early_changes_nothing(place: Place, aged: Sink) -> None:
-    boundary = recovery.expire(aged.log, 20)
+    boundary = expiry.expire(aged.log, 20)
     before = names(place.path)
-    assert [recovery.expire(aged.log, at) for at in (20, 3, 0)] == [boundary] * 3
+    assert [expiry.expire(aged.log, at) for at in (20, 3, 0)] == [boundary] * 3
     assert names(place.path) == before
 
 
 def test_a_table_without_summaries_does_not_expire(place: Place) -> None:
     sink = place.sink()
     commit(sink, 1)
-    assert recovery.expire(sink.log, 2) == 0
+    assert expiry.expire(sink.log, 2) == 0
     assert kinds(place)[-1] == "commit"
 
 
@@ -80,12 +81,12 @@ def test_what_a_pending_transaction_needs_does_not_expire(place: Place) -> None:
     entry = prepared(waiting, 1, rows(100))
     sink = place.sink()
     commit(sink, *range(12))
-    assert recovery.expire(sink.log, sink.log.state.version) <= entry.version
+    assert expiry.expire(sink.log, sink.log.state.version) <= entry.version
     waiting.commit(1)
     assert rows_of(place.path) == [*range(12), 100]
     sink.log.refresh()
     commit(sink, 12, 13)
-    assert recovery.expire(sink.log, sink.log.state.version) > entry.version
+    assert expiry.expire(sink.log, sink.log.state.version) > entry.version
     assert rows_of(place.path) == [*range(14), 100]
 
 
@@ -101,7 +102,7 @@ def test_an_expiry_that_dies_anywhere_is_finished_by_the_next(place: Place, smal
         log = there.table(LocalStore()).log
         log.store = store
         try:
-            recovery.expire(log, 16)
+            expiry.expire(log, 16)
         except Crash:
             pass
         else:
@@ -109,9 +110,9 @@ def test_an_expiry_that_dies_anywhere_is_finished_by_the_next(place: Place, smal
         assert rows_of(there.path) == list(range(3, 9))
         with there.sink() as next_run:
             commit(next_run, 9)
-            boundary = recovery.expire(next_run.log, 16)
+            boundary = expiry.expire(next_run.log, 16)
         assert rows_of(there.path) == list(range(3, 10))
-        kept = [layout.parse_version(name) for name in names(there.path / layout.LOG_DIRECTORY)]
+        kept = [paths.parse_version(name) for name in names(there.path / paths.LOG_DIRECTORY)]
         assert kept[0] == boundary
         assert [*kept] == list(range(kept[0], (kept[-1] or 0) + 1))
     assert call > 20
@@ -120,7 +121,7 @@ def test_an_expiry_that_dies_anywhere_is_finished_by_the_next(place: Place, smal
 def test_a_rewind_to_an_epoch_whose_entries_have_expired_is_refused(place: Place, aged: Sink) -> None:
     """Its metadata, the point to resume from, is gone."""
     commit(aged, *range(14, 24))
-    recovery.expire(aged.log, aged.log.state.version)
+    expiry.expire(aged.log, aged.log.state.version)
     commit(aged, 24, 25)
     expected = rows_of(place.path)
     with pytest.raises(InvalidRequestError, match="its metadata, to resume from, has expired"):
@@ -137,20 +138,20 @@ def test_entries_go_after_what_repeats_them_is_durable_and_are_durably_gone_at_t
     store = FaultyStore(LocalStore())
     log = Log(store, str(place.path), place.stamps)
     log.load()
-    boundary = recovery.expire(log, 20)
+    boundary = expiry.expire(log, 20)
     calls = [(verb, path.removeprefix(f"{place.path}/")) for verb, path in store.trace]
     deleted = [at for at, (verb, path) in enumerate(calls) if verb == "delete" and path.startswith("_txsink/log/")]
     (settled,) = [path for verb, path in calls[: deleted[0]] if verb == "settle" and ".segment" in path]
-    assert all(layout.segment_path(*pair) in settled for pair in segment.ranges(log.state.version + 1))
-    assert layout.summary_path(max(log.summaries())) in settled
-    assert ("replace", layout.HEAD_PATH) in calls[: deleted[0]]
-    assert calls[deleted[-1] + 1 :] == [("settle", layout.entry_path(boundary))]
+    assert all(paths.segment_path(*pair) in settled for pair in segment.ranges(log.state.version + 1))
+    assert paths.summary_path(max(gaps.summaries(log.slots))) in settled
+    assert ("replace", paths.HEAD_PATH) in calls[: deleted[0]]
+    assert calls[deleted[-1] + 1 :] == [("settle", paths.entry_path(boundary))]
 
 
 @pytest.mark.usefixtures("aged")
 def test_segments_that_were_lost_are_made_again_before_their_entries_go(place: Place) -> None:
     """I1."""
-    for file in (place.path / layout.SEGMENT_DIRECTORY).iterdir():
+    for file in (place.path / paths.SEGMENT_DIRECTORY).iterdir():
         file.unlink()
-    assert recovery.expire(place.table().log, 20) > 10
+    assert expiry.expire(place.table().log, 20) > 10
     assert rows_of(place.path) == [9, 10, 11, 12, 13]

@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 
 from txsink.errors import OutcomeUnknownError, UnavailableError
-from txsink.store import Store
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
+from txsink.store.protocol import Store
 from txsink.testing.faults import (
     Fault,
     FaultyStore,

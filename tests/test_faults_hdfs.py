@@ -19,11 +19,12 @@ import txsink
 from hdfs_cluster import Cluster, Node
 from tally import Tally
 from test_store_hdfs import ids_of, left_behind
+from txsink.environment import stamps
 from txsink.errors import TxsinkError
-from txsink.recovery import temporaries
-from txsink.sink import open_sink, stamps
-from txsink.store import open_store
+from txsink.protocol.sweeping import temporaries
+from txsink.store.opening import open_store
 from txsink.testing.faults import FaultyStore, delay
+from txsink.writing.opening import open_sink
 
 pytestmark = pytest.mark.stores
 SECONDS_MAX = 180

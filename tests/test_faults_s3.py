@@ -46,13 +46,14 @@ from s3_proxy import (
 from s3_servers import ACCESS_KEY, REGION, SECRET_KEY, Server, client, started
 from tally import Tally
 from test_table_s3 import Lake, bucket_of, prepare, put
-from txsink.cli import main
+from txsink.cli.main import main
+from txsink.environment import stamps
 from txsink.errors import CorruptError, InvalidRequestError, OutcomeUnknownError, TxsinkError, UnavailableError
-from txsink.sink import open_sink, stamps
-from txsink.store import open_store
-from txsink.store.s3 import S3Store
-from txsink.table import open_log
-from txsink.txn import new_stager
+from txsink.reading.table import open_log
+from txsink.store.opening import open_store
+from txsink.store.s3.store import S3Store
+from txsink.writing.opening import open_sink
+from txsink.writing.transaction import new_stager
 
 pytestmark = pytest.mark.stores
 COUNT = itertools.count(1)

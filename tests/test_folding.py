@@ -9,10 +9,10 @@ import pytest
 
 from folding import FoldingSystem
 from place import Place
-from txsink.sink import open_sink
-from txsink.store.local import LocalStore
-from txsink.table import open_log
-from txsink.writer import Sink
+from txsink.reading.table import open_log
+from txsink.store.local.store import LocalStore
+from txsink.writing.opening import open_sink
+from txsink.writing.writer import Sink
 
 # One directory each, where names fold.
 VALUES = ["A", "a", "\u00c9", "\u00e9", "E\u0301", "stra\u00dfe", "STRASSE"]

@@ -13,8 +13,8 @@ import pytest
 from place import Place, prepared, rows, staged_files
 from seen import rows_of
 from txsink.errors import InvalidRequestError
-from txsink.txn import Transaction
-from txsink.writer import Sink
+from txsink.writing.transaction import Transaction
+from txsink.writing.writer import Sink
 
 LEFT, REFUSED, ENDED = 3, 4, 5
 

@@ -6,15 +6,16 @@ import pytest
 
 from place import Place, begin_publish, commit, prepared, rows
 from seen import by_directory, rows_of
-from txsink import audit, recovery
-from txsink.entry import Commit
 from txsink.errors import CorruptError, FencedError, InternalError, UnavailableError
-from txsink.log import Slot
-from txsink.sink import open_sink
-from txsink.state import State
-from txsink.store.local import LocalStore
+from txsink.log.entry import Commit
+from txsink.log.log import Slot
+from txsink.log.state import State
+from txsink.protocol import sweeping
+from txsink.reading import audit
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, fail_before
-from txsink.writer import Sink
+from txsink.writing.opening import open_sink
+from txsink.writing.writer import Sink
 
 
 def one_shot(place: Place, writer: str = "w") -> Sink:
@@ -44,9 +45,9 @@ def test_a_sweep_whose_file_an_overwrite_takes_away_meanwhile_reports_no_damage(
     def begun() -> bool:
         return other.log.state.pending_of("v")[0].is_publishing
 
-    assert recovery.sweep(sink.log, sink.identity, sink.publisher, target)
+    assert sweeping.sweep(sink.log, sink.identity, sink.publisher, target)
     other.commit(5)
-    assert recovery.sweep(sink.log, sink.identity, sink.publisher, target)
+    assert sweeping.sweep(sink.log, sink.identity, sink.publisher, target)
     assert rows_of(place.path) == [50]
 
 
@@ -58,7 +59,7 @@ def test_a_file_that_is_gone_for_no_reason_is_damage_still(place: Place) -> None
     sink.recover()
     (place.path / prepare.files[0].path).unlink()
     with pytest.raises(CorruptError, match="only copy"):
-        recovery.sweep(sink.log, sink.identity, sink.publisher, names)
+        sweeping.sweep(sink.log, sink.identity, sink.publisher, names)
 
 
 def test_a_retired_run_that_sweeps_hears_that_and_no_damage(place: Place) -> None:
@@ -77,7 +78,7 @@ def test_a_retired_run_that_sweeps_hears_that_and_no_damage(place: Place) -> Non
 
     store.pause = takes_over
     with pytest.raises(FencedError):
-        recovery.sweep(sink.log, sink.identity, sink.publisher, names)
+        sweeping.sweep(sink.log, sink.identity, sink.publisher, names)
 
 
 @pytest.mark.parametrize("act", ["recover", "commit"])

@@ -25,16 +25,16 @@ from deltalake import write_deltalake
 
 import txsink
 from place import Place, rows, tree
-from txsink import ground
+from txsink.environment import Stamps
 from txsink.errors import CorruptError, InvalidRequestError
-from txsink.sink import open_sink
-from txsink.slots import Stamps
-from txsink.store import Store
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
 from txsink.store.memory import MemoryStore
+from txsink.store.protocol import Store
 from txsink.testing.faults import FaultyStore
 from txsink.testing.names import Names, NameStore
 from txsink.testing.objects import Objects, ObjectStore
+from txsink.writing import ground
+from txsink.writing.opening import open_sink
 
 ROOT = "/lake/t"
 DATA = [

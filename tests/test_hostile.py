@@ -20,11 +20,11 @@ import pytest
 import txsink
 from place import Place
 from seen import entry_file, names, rows_of, staging
-from txsink.entry import decode, encode
 from txsink.errors import CorruptError, TxsinkError
-from txsink.layout import HEAD_PATH
+from txsink.log.entry import decode, encode
+from txsink.paths import HEAD_PATH
 from txsink.schema import columns_of, schema_of
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
 
 ROOT = Path(__file__).parents[1]
 
@@ -210,7 +210,7 @@ CARRIERS = {
     # Spark carries a parcel from driver to executor as it carries all of its own; none reaches a store.
     "formats/pyspark_txsink/parcel.py": {"pickle", "cloudpickle"},
     # A store's module, by the scheme of a path, out of a table of four.
-    "txsink/store/__init__.py": {"importlib"},
+    "txsink/store/protocol.py": {"importlib"},
 }
 
 
@@ -320,7 +320,7 @@ def test_a_column_that_no_schema_says_is_refused(column: str, filled: Place) -> 
 
 def test_an_entry_of_a_terabyte_costs_no_memory(filled: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hole in a file costs whoever makes it nothing. No more than the cap is read."""
-    monkeypatch.setattr("txsink.entry.ENTRY_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr("txsink.log.entry.ENTRY_BYTES_MAX", 1 << 20)
     asked: list[int] = []
     real = LocalStore._read_at
 

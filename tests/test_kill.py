@@ -14,7 +14,7 @@ import pytest
 import txsink
 from killed import EPOCHS, ROWS
 from ledger import is_full, report
-from txsink import layout
+from txsink import paths
 
 PRODUCER = Path(__file__).with_name("killed.py")
 KILLS = 60
@@ -53,7 +53,7 @@ def test_a_producer_killed_sixty_times_writes_every_row_once(
         told |= acknowledged(output)
         assert child.returncode == -signal.SIGKILL, errors
         kills += 1
-        is_made = (table / layout.entry_path(0)).exists()
+        is_made = (table / paths.entry_path(0)).exists()
         committed = txsink.open_table(str(table)).writers().get("orders") if is_made else None
         last = -1 if committed is None or committed.last_epoch is None else committed.last_epoch
         assert last >= max(told, default=-1), "an acknowledged epoch is gone"
@@ -69,4 +69,4 @@ def test_a_producer_killed_sixty_times_writes_every_row_once(
     assert seen == (EPOCHS * ROWS, EPOCHS * ROWS, 0, EPOCHS * ROWS - 1)
     by_log = txsink.open_table(str(table)).to_arrow()["id"].to_pylist()
     assert sorted(by_log) == list(range(EPOCHS * ROWS))
-    assert [one for one in Path(layout.default_staging_root(str(table))).rglob("*") if one.is_file()] == []
+    assert [one for one in Path(paths.default_staging_root(str(table))).rglob("*") if one.is_file()] == []

@@ -5,22 +5,21 @@ from __future__ import annotations
 import posixpath
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from txsink import layout
+from txsink import paths
 
-VERSIONS = st.integers(0, layout.VERSION_MAX)
+VERSIONS = st.integers(0, paths.VERSION_MAX)
 # What Arrow can hold in a string column: no half characters. NUL is refused before a path is made.
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
 NASTY = st.sampled_from(
     ["..", ".", "../../x", "/etc/passwd", "%2E%2E", "..%2F", "a/../b", "=", "%", "-", "\n", "\\..\\"]
 )
-NAMES = (NASTY | TEXT).filter(lambda name: layout.name_problem(name) is None)
+NAMES = (NASTY | TEXT).filter(lambda name: paths.name_problem(name) is None)
 VALUES = st.none() | NASTY | TEXT
 COLUMNS = TEXT.filter(lambda name: name != "" and name[0] not in "._")
 DATA_NAMES = st.builds(
-    layout.data_name,
+    paths.data_name,
     VERSIONS,
     st.integers(0, 999_999_999),
     st.text("0123456789abcdef", min_size=4, max_size=64),
@@ -29,7 +28,7 @@ PARTITIONS = st.lists(st.tuples(COLUMNS, VALUES), max_size=3, unique_by=lambda i
 
 
 def data_path(partitions: list[tuple[str, str | None]], name: str) -> str:
-    directory = layout.partition_directory([column for column, _ in partitions], [value for _, value in partitions])
+    directory = paths.partition_directory([column for column, _ in partitions], [value for _, value in partitions])
     return f"{directory}/{name}" if directory else name
 
 
@@ -44,24 +43,24 @@ def stays_below_its_root(path: str) -> bool:
 @given(VERSIONS)
 def test_entry_and_summary_paths_parse_back(version: int) -> None:
     for path, directory in (
-        (layout.entry_path(version), layout.LOG_DIRECTORY),
-        (layout.summary_path(version), layout.STATE_DIRECTORY),
+        (paths.entry_path(version), paths.LOG_DIRECTORY),
+        (paths.summary_path(version), paths.STATE_DIRECTORY),
     ):
         parent, _, name = path.rpartition("/")
         assert parent == directory
-        assert layout.parse_version(name) == version
+        assert paths.parse_version(name) == version
 
 
 @given(VERSIONS, VERSIONS)
 def test_entry_names_sort_as_their_versions_do(one: int, two: int) -> None:
-    assert (layout.entry_path(one) < layout.entry_path(two)) == (one < two)
+    assert (paths.entry_path(one) < paths.entry_path(two)) == (one < two)
 
 
 @given(VERSIONS, VERSIONS)
 def test_segment_paths_parse_back(first: int, last: int) -> None:
-    parent, _, name = layout.segment_path(first, last).rpartition("/")
-    assert parent == layout.SEGMENT_DIRECTORY
-    assert layout.parse_segment(name) == (first, last)
+    parent, _, name = paths.segment_path(first, last).rpartition("/")
+    assert parent == paths.SEGMENT_DIRECTORY
+    assert paths.parse_segment(name) == (first, last)
 
 
 @pytest.mark.parametrize(
@@ -83,15 +82,15 @@ def test_segment_paths_parse_back(first: int, last: int) -> None:
     ],
 )
 def test_a_name_that_was_not_made_here_does_not_parse(name: str) -> None:
-    assert layout.parse_version(name) is None
-    assert layout.parse_segment(name) is None
+    assert paths.parse_version(name) is None
+    assert paths.parse_segment(name) is None
 
 
 @given(VERSIONS, DATA_PATHS)
 def test_removed_paths_parse_back(version: int, path: str) -> None:
-    removed = layout.removed_path(version, path)
+    removed = paths.removed_path(version, path)
     assert not removed.endswith(".parquet")
-    assert layout.parse_removed(removed.removeprefix(f"{layout.REMOVED_DIRECTORY}/")) == (version, path)
+    assert paths.parse_removed(removed.removeprefix(f"{paths.REMOVED_DIRECTORY}/")) == (version, path)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +106,7 @@ def test_removed_paths_parse_back(version: int, path: str) -> None:
     ],
 )
 def test_a_removed_path_that_was_not_made_here_does_not_parse(path: str) -> None:
-    assert layout.parse_removed(path) is None
+    assert paths.parse_removed(path) is None
 
 
 @pytest.mark.parametrize(
@@ -120,43 +119,43 @@ def test_a_removed_path_that_was_not_made_here_does_not_parse(path: str) -> None
     ],
 )
 def test_a_temporary_lies_hidden_beside_its_object(path: str, temporary: str) -> None:
-    assert layout.temporary_path(path, "9f") == temporary
-    assert layout.is_temporary(temporary)
+    assert paths.temporary_path(path, "9f") == temporary
+    assert paths.is_temporary(temporary)
 
 
-@pytest.mark.parametrize("name", ["head", ".tmp", "..tmp", "9f.tmp", ".9f", f"{layout.LOG_DIRECTORY}/{1:020d}.json"])
+@pytest.mark.parametrize("name", ["head", ".tmp", "..tmp", "9f.tmp", ".9f", f"{paths.LOG_DIRECTORY}/{1:020d}.json"])
 def test_nothing_else_is_temporary(name: str) -> None:
-    assert not layout.is_temporary(name)
+    assert not paths.is_temporary(name)
 
 
 def test_exactly_the_characters_that_spark_escapes_are_escaped() -> None:
     # ExternalCatalogUtils.charToEscape, without the characters it adds on Windows.
     expected = {*range(1, 32), 0x7F, *map(ord, "\"#%'*/:=?\\{[]^")}
-    escaped = {code for code in range(0x110000) if layout.escape(chr(code)) != chr(code)}
+    escaped = {code for code in range(0x110000) if paths.escape(chr(code)) != chr(code)}
     assert escaped == expected
-    assert layout.escape("a/b=c%\x07\x7f}ü") == "a%2Fb%3Dc%25%07%7F}ü"
+    assert paths.escape("a/b=c%\x07\x7f}ü") == "a%2Fb%3Dc%25%07%7F}ü"
 
 
 @given(NASTY | TEXT)
 def test_escaping_is_undone_exactly(text: str) -> None:
-    assert layout.unescape(layout.escape(text)) == text
+    assert paths.unescape(paths.escape(text)) == text
 
 
 @given(PARTITIONS, DATA_NAMES)
 def test_partition_values_parse_back_and_empty_is_null(partitions: list[tuple[str, str | None]], name: str) -> None:
-    found = layout.parse_partitions(data_path(partitions, name))
+    found = paths.parse_partitions(data_path(partitions, name))
     assert found == {
-        column: None if value in {None, "", layout.NULL_PARTITION} else value for column, value in partitions
+        column: None if value in {None, "", paths.NULL_PARTITION} else value for column, value in partitions
     }
 
 
 def test_directories_without_a_value_are_no_partitions() -> None:
-    assert layout.parse_partitions(f"data/day=1/{NAME}") == {"day": "1"}
+    assert paths.parse_partitions(f"data/day=1/{NAME}") == {"day": "1"}
 
 
 def test_a_partition_column_without_its_value_is_refused() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        layout.partition_directory(["a", "b"], ["1"])
+        paths.partition_directory(["a", "b"], ["1"])
 
 
 @given(PARTITIONS, DATA_NAMES)
@@ -164,33 +163,33 @@ def test_no_partition_value_leaves_the_root(partitions: list[tuple[str, str | No
     path = data_path(partitions, name)
     assert stays_below_its_root(path)
     assert path.count("/") == len(partitions)
-    assert layout.is_data_path(path)
+    assert paths.is_data_path(path)
 
 
 @given(NAMES, NAMES, DATA_PATHS)
 def test_staged_paths_parse_back_and_stay_below_the_staging_root(writer: str, run: str, path: str) -> None:
-    directory = layout.run_directory(writer, run)
+    directory = paths.run_directory(writer, run)
     staged = f"{directory}/{path}"
     assert stays_below_its_root(staged)
     assert directory.count("/") == 1
-    assert layout.run_directory(writer, run).startswith(f"{layout.writer_directory(writer)}/")
-    assert layout.parse_staged(staged) == layout.StagedName(writer, run, layout.data_epoch(path), path)
+    assert paths.run_directory(writer, run).startswith(f"{paths.writer_directory(writer)}/")
+    assert paths.parse_staged(staged) == paths.StagedName(writer, run, paths.data_epoch(path), path)
 
 
 @given(NAMES, NAMES)
 def test_two_writers_never_share_a_directory(one: str, two: str) -> None:
-    assert (layout.writer_directory(one) == layout.writer_directory(two)) == (one == two)
+    assert (paths.writer_directory(one) == paths.writer_directory(two)) == (one == two)
 
 
 @given(st.text("./=%_a07-part\n\x00", max_size=40) | TEXT)
 def test_a_path_that_parses_is_one_that_was_made(path: str) -> None:
     for candidate in (path, f"{path}/{NAME}", f"w/r/7/{path}/{NAME}"):
-        if layout.is_data_path(candidate):
+        if paths.is_data_path(candidate):
             assert stays_below_its_root(candidate)
-            partitions = layout.parse_partitions(candidate)
+            partitions = paths.parse_partitions(candidate)
             assert candidate == data_path(list(partitions.items()), candidate.rpartition("/")[2])
-        if (found := layout.parse_staged(candidate)) is not None:
-            assert candidate == f"{layout.run_directory(*found[:2])}/{found.path}"
+        if (found := paths.parse_staged(candidate)) is not None:
+            assert candidate == f"{paths.run_directory(*found[:2])}/{found.path}"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +208,7 @@ def test_a_path_that_parses_is_one_that_was_made(path: str) -> None:
     ],
 )
 def test_a_staged_path_that_was_not_made_here_does_not_parse(path: str) -> None:
-    assert layout.parse_staged(path) is None
+    assert paths.parse_staged(path) is None
 
 
 @pytest.mark.parametrize(
@@ -245,24 +244,24 @@ def test_a_staged_path_that_was_not_made_here_does_not_parse(path: str) -> None:
     ],
 )
 def test_a_path_outside_the_grammar_is_no_data_path(path: str) -> None:
-    assert not layout.is_data_path(path)
+    assert not paths.is_data_path(path)
 
 
 def test_the_staging_root_is_a_hidden_sibling_of_the_table() -> None:
-    assert layout.default_staging_root("/data/events") == "/data/.events.txsink"
-    assert layout.default_staging_root("/events") == "/.events.txsink"
-    assert layout.default_staging_root("events") == ".events.txsink"
-    assert layout.default_staging_root("lake/a/b") == "lake/a/.b.txsink"
+    assert paths.default_staging_root("/data/events") == "/data/.events.txsink"
+    assert paths.default_staging_root("/events") == "/.events.txsink"
+    assert paths.default_staging_root("events") == ".events.txsink"
+    assert paths.default_staging_root("lake/a/b") == "lake/a/.b.txsink"
 
 
 def test_nothing_kept_for_txsink_itself_looks_like_parquet() -> None:
     made = [
-        layout.entry_path(1),
-        layout.summary_path(1),
-        layout.segment_path(1, 2),
-        layout.HEAD_PATH,
-        layout.removed_path(1, NAME),
-        layout.temporary_path(layout.entry_path(1), "9f"),
+        paths.entry_path(1),
+        paths.summary_path(1),
+        paths.segment_path(1, 2),
+        paths.HEAD_PATH,
+        paths.removed_path(1, NAME),
+        paths.temporary_path(paths.entry_path(1), "9f"),
     ]
     assert all(path.startswith("_txsink/") and not path.endswith(".parquet") for path in made)
 
@@ -285,7 +284,7 @@ def test_nothing_kept_for_txsink_itself_looks_like_parquet() -> None:
     ],
 )
 def test_a_name_must_fit_one_directory_name(name: str, problem: str | None) -> None:
-    assert layout.name_problem(name) == problem
+    assert paths.name_problem(name) == problem
 
 
 @pytest.mark.parametrize(
@@ -293,19 +292,19 @@ def test_a_name_must_fit_one_directory_name(name: str, problem: str | None) -> N
     [("txsink:w", True), ("txsink-abort-w", True), ("txsink", False), ("my-txsink:w", False), ("txsink-w", False)],
 )
 def test_a_name_that_would_pass_for_an_outcome_in_deltas_log_is_refused(name: str, is_refused: bool) -> None:
-    problem = layout.name_problem(name)
+    problem = paths.name_problem(name)
     assert (problem is not None and "keeps the outcomes of writers" in problem) is is_refused
 
 
 def test_the_worked_example_of_the_docstring_is_true() -> None:
-    path = data_path([("day", "2026-01-31")], layout.data_name(7, 0, "51ad"))
-    staged = f"{layout.default_staging_root('/data/events')}/<key>/{layout.run_directory('nightly', '9f2c')}/{path}"
-    assert layout.__doc__ is not None
-    assert f"`{staged}`" in layout.__doc__
-    assert f"`/data/events/{path}`" in layout.__doc__
+    path = data_path([("day", "2026-01-31")], paths.data_name(7, 0, "51ad"))
+    staged = f"{paths.default_staging_root('/data/events')}/<key>/{paths.run_directory('nightly', '9f2c')}/{path}"
+    assert paths.__doc__ is not None
+    assert f"`{staged}`" in paths.__doc__
+    assert f"`/data/events/{path}`" in paths.__doc__
 
 
 @pytest.mark.parametrize("path", ["w", "w/", "/r", "w/r/more", "w%2Fx/r", "W/r", "w%ff/r", "%77/r"])
 def test_what_is_no_mark_is_taken_for_none(path: str) -> None:
-    assert layout.parse_mark(path) is None
-    assert layout.parse_mark(layout.mark_path("w/x", "r").removeprefix(f"{layout.MARK_DIRECTORY}/")) == ("w/x", "r")
+    assert paths.parse_mark(path) is None
+    assert paths.parse_mark(paths.mark_path("w/x", "r").removeprefix(f"{paths.MARK_DIRECTORY}/")) == ("w/x", "r")

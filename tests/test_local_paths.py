@@ -14,11 +14,11 @@ import pytest
 import txsink
 from place import Place, rows, tree
 from txsink.errors import InvalidRequestError
-from txsink.sink import open_sink
-from txsink.store import open_store
-from txsink.store.local import LocalStore
-from txsink.store.local_darwin import Darwin, system_of
+from txsink.store.local.darwin import Darwin, system_of
+from txsink.store.local.store import LocalStore
+from txsink.store.opening import open_store
 from txsink.testing.simdisk import SimDisk
+from txsink.writing.opening import open_sink
 
 
 class System(ModuleType):

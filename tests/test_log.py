@@ -10,17 +10,17 @@ from advice import advised
 from logs import LOOKS, claim_by, grow, opened
 from place import Place
 from seen import entry_file, names, rows_of
-from txsink import entry as entries
-from txsink import layout, log, segment, slots
-from txsink.entry import AnyEntry
+from txsink import paths
 from txsink.errors import ConflictError, InvalidRequestError, OutcomeUnknownError, TxsinkError, UnavailableError
-from txsink.log import Make, Slot
-from txsink.sink import open_sink
-from txsink.state import State
-from txsink.store import Store
-from txsink.store.local import LocalStore
+from txsink.log import entry as entries, log, segment, slots
+from txsink.log.entry import AnyEntry
+from txsink.log.log import Make, Slot
+from txsink.log.state import State
+from txsink.store.local.store import LocalStore
+from txsink.store.protocol import Store
 from txsink.testing.faults import FaultyStore, delay, fail_before, lose_answer, lose_request
-from txsink.writer import Sink
+from txsink.writing.opening import open_sink
+from txsink.writing.writer import Sink
 
 
 def put(store: Store, place: Place, writer: str = "w") -> Sink:
@@ -34,7 +34,7 @@ def test_an_append_takes_the_slot_after_the_newest_entry(place: Place) -> None:
     found = opened(place)
     assert found.append(claim_by("w")) == found.entry(1)
     assert [found.entry(version).version for version in range(2)] == [0, 1]
-    assert names(place.path) == [layout.entry_path(0), layout.entry_path(1)]
+    assert names(place.path) == [paths.entry_path(0), paths.entry_path(1)]
 
 
 def test_nothing_to_append_is_an_answer(place: Place) -> None:
@@ -66,7 +66,7 @@ def test_whoever_loses_every_race_is_told_to_retry(place: Place, monkeypatch: py
         one.append(claim_by("v"))
         return claim_by("w")(state, slot)
 
-    with advised("log.append", "Retry with fewer writers"):
+    with advised("log.log.append", "Retry with fewer writers"):
         two.append(make)
     assert "w" not in one.refresh().writers
     two.append(claim_by("w"))
@@ -92,7 +92,7 @@ def test_entries_of_others_are_durable_before_ours_gets_its_name_or_is_not_neede
         return [call for call in store.trace[before:] if call[0] in {"settle", "put_if_absent"}]
 
     def entry(version: int) -> str:
-        return f"{place.path}/{layout.entry_path(version)}"
+        return f"{place.path}/{paths.entry_path(version)}"
 
     one.append(claim_by("v"))
     two.refresh()
@@ -145,7 +145,7 @@ def test_an_entry_found_in_its_slot_is_made_durable_before_it_counts(place: Plac
     store.plan.append(lose_answer(store.calls + LOOKS + 1))
     found.append(claim_by("w"))
     store.check_delivered()
-    path = f"{place.path}/{layout.entry_path(1)}"
+    path = f"{place.path}/{paths.entry_path(1)}"
     assert store.trace[-4:-1] == [("put_if_absent", path), ("read", path), ("settle", path)]
 
 
@@ -203,7 +203,7 @@ def test_an_unknown_outcome_of_a_prepare_deletes_nothing_and_recovery_commits(pl
     sink = put(base, place)
     txn = sink.begin(1)
     txn.write({"id": [1]})
-    entry = layout.entry_path(sink.log.state.version + 1)
+    entry = paths.entry_path(sink.log.state.version + 1)
     real = base.put_if_absent
 
     def landed_but_who_knows(path: str, data: bytes, token: str) -> bool | None:

@@ -9,12 +9,12 @@ import pytest
 from logs import claim_by, grow, opened
 from place import Place
 from seen import by_directory, entry_file, rows_of, small_blocks
-from txsink import entry as entries
-from txsink import layout, log
-from txsink.entry import FORMAT
+from txsink import paths
 from txsink.errors import CorruptError, InvalidRequestError
-from txsink.log import Log
-from txsink.store.local import LocalStore
+from txsink.log import entry as entries, log
+from txsink.log.entry import FORMAT
+from txsink.log.log import Log
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, delay
 
 __all__ = ["small_blocks"]
@@ -42,7 +42,7 @@ def test_a_damaged_entry_is_corruption_with_its_version_and_nothing_is_appended(
     file = entry_file(place.path, version)
     whole = file.read_bytes()
     file.write_bytes(DAMAGE[damage](whole))
-    (place.path / layout.HEAD_PATH).unlink(missing_ok=True)  # else who opens has no reason to look at entry 1
+    (place.path / paths.HEAD_PATH).unlink(missing_ok=True)  # else who opens has no reason to look at entry 1
     with pytest.raises(CorruptError) as caught:
         place.sink()
     assert caught.value.context["version"] == version
@@ -83,7 +83,7 @@ def test_an_entry_of_a_future_format_says_both_versions(place: Place) -> None:
 def test_a_hint_of_a_future_format_says_both_versions(place: Place) -> None:
     """F24: whoever wrote it may write entries that this release misreads."""
     grow(opened(place), 9)
-    (place.path / layout.HEAD_PATH).write_bytes(entries.seal(b'{"format":7}'))
+    (place.path / paths.HEAD_PATH).write_bytes(entries.seal(b'{"format":7}'))
     with pytest.raises(InvalidRequestError, match="format 7"):
         opened(place)
 
@@ -96,7 +96,7 @@ def test_an_entry_in_the_middle_that_is_lost_is_never_the_end_of_the_log(place: 
         entry_file(place.path, version).unlink()
     with pytest.raises(CorruptError, match="yet it had been read before"):
         opened(place)
-    (place.path / layout.HEAD_PATH).unlink()
+    (place.path / paths.HEAD_PATH).unlink()
     assert opened(place).state.version == head - 1
 
 

@@ -13,14 +13,15 @@ from advice import advised
 from logs import LOOKS, claim_by, grow, opened
 from place import Place, commit, tree
 from seen import entry_file, small_blocks
-from txsink import gaps, layout, log, recovery
+from txsink import paths
 from txsink.errors import ConflictError, CorruptError, TxsinkError
-from txsink.log import Log
-from txsink.state import decode
-from txsink.store.local import LocalStore
+from txsink.log import expiry, gaps, log
+from txsink.log.log import Log
+from txsink.log.state import decode
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, delay
 from txsink.testing.objects import Objects, ObjectStore
-from txsink.writer import Sink
+from txsink.writing.writer import Sink
 
 __all__ = ["small_blocks"]
 
@@ -28,7 +29,7 @@ ENTRIES = 6
 
 
 def log_names(place: Place) -> list[str]:
-    return sorted(path.name for path in (place.path / layout.LOG_DIRECTORY).iterdir())
+    return sorted(path.name for path in (place.path / paths.LOG_DIRECTORY).iterdir())
 
 
 def restore(place: Place, copy: Path) -> None:
@@ -54,12 +55,12 @@ def test_a_writer_of_a_table_that_was_restored_plants_nothing_and_says_so(place:
     grow(writing, ENTRIES - version)
     restore(place, copy)
     names = log_names(place)
-    with advised("gaps.went_back", "Open it again if it was restored. If not, restore the lost entries"):
+    with advised("log.gaps.went_back", "Open it again if it was restored. If not, restore the lost entries"):
         writing.append(claim_by("w"))
     assert log_names(place) == names
     again = opened(place)
     grow(again, ENTRIES + 2)  # what was planted would be met here
-    with advised("gaps.went_back", "Open it again: it goes on from what is there"):
+    with advised("log.gaps.went_back", "Open it again: it goes on from what is there"):
         writing.append(claim_by("w"))
     assert opened(place).state == again.state
 
@@ -76,11 +77,11 @@ def test_who_lived_through_a_restore_is_told_also_when_a_hint_leads_past_what_wa
     restore(place, copy)
     for epoch in range(20):
         place.write(epoch, {"id": [epoch]}, writer="other")
-    before = tree(place.path / layout.LOG_DIRECTORY)
+    before = tree(place.path / paths.LOG_DIRECTORY)
     for act in (reader.refresh, lambda: overwrite(writing, 3)) * 2:
         with pytest.raises(ConflictError, match="restored from a copy and written to since"):
             act()
-    assert tree(place.path / layout.LOG_DIRECTORY) == before
+    assert tree(place.path / paths.LOG_DIRECTORY) == before
 
 
 def test_a_writer_of_a_table_that_was_made_anew_plants_nothing_and_says_so(place: Place) -> None:
@@ -91,7 +92,7 @@ def test_a_writer_of_a_table_that_was_made_anew_plants_nothing_and_says_so(place
         shutil.rmtree(place.path)
         living = opened(place)
         grow(living, count)
-        with advised("gaps.went_back", "Open it again: what is written now goes into the new table"):
+        with advised("log.gaps.went_back", "Open it again: what is written now goes into the new table"):
             writing.append(claim_by("w"))
         assert opened(place).state == living.state
         assert len(log_names(place)) == count + 1
@@ -104,7 +105,7 @@ def test_a_writer_of_a_table_that_was_renamed_is_not_sent_to_a_new_one(place: Pl
     reader = place.table()
     moved = place.path.rename(place.path.parent / "moved")
     for act in (reader.refresh, lambda: commit(sink, 2)):
-        with advised("gaps.went_back", "Name the path where it is now: opened here it would be a new table"):
+        with advised("log.gaps.went_back", "Name the path where it is now: opened here it would be a new table"):
             act()
     assert not place.path.exists()
     place.path = moved
@@ -136,7 +137,7 @@ def test_who_lists_the_files_of_a_table_that_went_back_is_told_and_goes_on_with_
     copy = place.path.parent / "copy"
     shutil.copytree(place.path, copy)
     grow(writing, 40)
-    recovery.expire(writing, writing.state.version)
+    expiry.expire(writing, writing.state.version)
     restore(place, copy)
     for _ in range(2):
         with pytest.raises(CorruptError, match="the log ends at entry 5: it was restored from a copy"):
@@ -157,7 +158,7 @@ def test_an_overwrite_of_a_table_that_went_back_below_an_expiry_is_refused_as_su
     shutil.copytree(place.path, copy)
     commit(sink, *range(3, 20))
     sink.close()
-    recovery.expire(place.table().log, 100)
+    expiry.expire(place.table().log, 100)
     sink = place.sink("w")
     restore(place, copy)
     for epoch in range(later):
@@ -285,22 +286,22 @@ def test_a_loss_as_long_as_the_way_to_the_next_hint_is_seen(place: Place) -> Non
     head = log.HINT_EVERY - 1
     for version in range(head + 1, 2 * log.HINT_EVERY - 2):
         entry_file(place.path, version).unlink()
-    (place.path / layout.HEAD_PATH).unlink()
+    (place.path / paths.HEAD_PATH).unlink()
     with pytest.raises(CorruptError, match=f"it is missing, yet entry {2 * log.HINT_EVERY - 2} is there"):
         opened(place)
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("teller", [layout.HEAD_PATH, layout.STATE_DIRECTORY, layout.SEGMENT_DIRECTORY])
+@pytest.mark.parametrize("teller", [paths.HEAD_PATH, paths.STATE_DIRECTORY, paths.SEGMENT_DIRECTORY])
 def test_what_was_written_after_an_entry_tells_that_it_is_lost(place: Place, teller: str) -> None:
     """I13: hint, summary and segment, each by itself."""
     grow(opened(place), 10)
-    for other in {layout.HEAD_PATH, layout.STATE_DIRECTORY, layout.SEGMENT_DIRECTORY} - {teller}:
+    for other in {paths.HEAD_PATH, paths.STATE_DIRECTORY, paths.SEGMENT_DIRECTORY} - {teller}:
         path = place.path / other
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for version in range(6, 11):
         entry_file(place.path, version).unlink()
-    told = "(8|9|10)" if teller == layout.HEAD_PATH else "7"
+    told = "(8|9|10)" if teller == paths.HEAD_PATH else "7"
     with pytest.raises(CorruptError, match=f"read log entry {told} .*it had been read before: {teller} tells of it"):
         opened(place)
 
@@ -322,7 +323,7 @@ def test_a_writer_that_was_idle_leaves_the_hint_of_others_where_it_is(place: Pla
     for epoch in range(1, 30):
         place.write(epoch, {"id": [100 + epoch]})
     idle.close()
-    hint = decode((place.path / layout.HEAD_PATH).read_bytes())
+    hint = decode((place.path / paths.HEAD_PATH).read_bytes())
     assert hint is not None
     assert hint.version == opened(place).state.version
 
@@ -352,7 +353,7 @@ def test_entries_that_land_while_the_end_is_looked_at_are_no_gap(place: Place, m
 def test_a_summary_that_expires_while_it_is_looked_for_tells_of_no_loss(place: Place) -> None:
     """I13: its entry is gone, and so is the summary, in that order of looking."""
     grow(opened(place), 10)
-    (place.path / layout.HEAD_PATH).unlink()
+    (place.path / paths.HEAD_PATH).unlink()
     real = gaps._last_told
     told = iter([9, 7])
     with pytest.MonkeyPatch.context() as patch:
@@ -367,12 +368,12 @@ def test_a_hint_whose_log_is_gone_altogether_tells_so(place: Place) -> None:
     """I13: nothing is left that would say whose hint it is; a damaged first entry says nothing either."""
     place.write(1, {"id": [1]})
     first = entry_file(place.path, 0).read_bytes()
-    shutil.rmtree(place.path / layout.LOG_DIRECTORY)
+    shutil.rmtree(place.path / paths.LOG_DIRECTORY)
     for data in (None, b"torn"):
         if data is not None:
             entry_file(place.path, 0).parent.mkdir()
             entry_file(place.path, 0).write_bytes(data)
-        with pytest.raises(CorruptError, match=f"read log entry 2 .*{layout.HEAD_PATH} tells of it"):
+        with pytest.raises(CorruptError, match=f"read log entry 2 .*{paths.HEAD_PATH} tells of it"):
             place.sink()
     entry_file(place.path, 0).write_bytes(first)
     with pytest.raises(TxsinkError, match="had been read before"):
@@ -386,9 +387,9 @@ def test_a_writer_that_slept_through_an_expiry_expires_by_the_newest_state(place
     asleep = opened(place)
     living = opened(place)
     grow(living, 50)
-    boundary = recovery.expire(living, 12)
+    boundary = expiry.expire(living, 12)
     assert entry_file(place.path, asleep.state.version).exists()
-    assert recovery.expire(asleep, 5) == boundary
+    assert expiry.expire(asleep, 5) == boundary
     assert opened(place).facts() == living.facts()
 
 
@@ -404,5 +405,5 @@ def test_a_writer_of_a_table_that_was_restored_expires_nothing_of_it(place: Plac
     bucket.objects.clear()
     bucket.objects.update(copy)
     with pytest.raises(CorruptError, match="it was restored from a copy"):
-        recovery.expire(writing, 5)
+        expiry.expire(writing, 5)
     assert dict(bucket.objects) == copy

@@ -7,13 +7,13 @@ import pytest
 from logs import LOOKS, claim_by, grow, opened, retired_runs
 from place import Place
 from seen import entry_file, rows_of, small_blocks
-from txsink import entry as entries
-from txsink import layout, log, recovery, segment
-from txsink.entry import AnyEntry
+from txsink import paths
 from txsink.errors import CorruptError, FencedError, InvalidRequestError
-from txsink.log import Log, Slot
-from txsink.state import State
-from txsink.store.local import LocalStore
+from txsink.log import entry as entries, expiry, log, segment
+from txsink.log.entry import AnyEntry
+from txsink.log.log import Log, Slot
+from txsink.log.state import State
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, delay, fail_before
 from txsink.testing.objects import Objects, ObjectStore
 
@@ -52,7 +52,7 @@ def test_whatever_is_derived_can_be_lost_and_is_made_again(place: Place, lost: s
     grow(opened(place), 30)
     expected = opened(place).state, opened(place).facts()
     for part in lost.replace("torn ", "").split():
-        for file in [place.path / layout.HEAD_PATH] if part == "head" else (place.path / "_txsink" / part).iterdir():
+        for file in [place.path / paths.HEAD_PATH] if part == "head" else (place.path / "_txsink" / part).iterdir():
             if lost.startswith("torn"):
                 file.write_bytes(file.read_bytes()[:-9])
             else:
@@ -69,13 +69,13 @@ def test_a_hint_that_a_power_cut_left_of_another_life_is_not_believed(place: Pla
     other = Place(place.path.parent / "other")
     other.stamps = place.stamps  # ids that nobody else has: so is the birth of its log
     grow(opened(other), 14)
-    (place.path / layout.HEAD_PATH).write_bytes((other.path / layout.HEAD_PATH).read_bytes())
+    (place.path / paths.HEAD_PATH).write_bytes((other.path / paths.HEAD_PATH).read_bytes())
     assert opened(place).state.version == 10
     grow(opened(other), 1)
-    (place.path / layout.HEAD_PATH).unlink()
+    (place.path / paths.HEAD_PATH).unlink()
     found = opened(place)
     grow(found, 20)
-    (place.path / layout.HEAD_PATH).write_bytes((other.path / layout.HEAD_PATH).read_bytes())
+    (place.path / paths.HEAD_PATH).write_bytes((other.path / paths.HEAD_PATH).read_bytes())
     assert opened(place).state == found.state
 
 
@@ -125,7 +125,7 @@ def test_files_are_followed_the_same_from_any_age(place: Place) -> None:
 
 
 def expire(found: Log, before: int) -> int:
-    return recovery.expire(found, before)
+    return expiry.expire(found, before)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -164,7 +164,7 @@ def test_in_a_bucket_an_expired_slot_stays_taken(place: Place) -> None:
     gone = min(boundary, segment.doubled(living.state.version + 1))
     assert gone > 10
     for version in range(gone):
-        path = f"{place.path}/{layout.entry_path(version)}"
+        path = f"{place.path}/{paths.entry_path(version)}"
         assert store.put_if_absent(path, b"a stalled writer's", "ff") is False
         assert store.read(path, entries.ENTRY_BYTES_MAX) == entries.EXPIRED
         with pytest.raises(InvalidRequestError, match=f"read log entry {version}: it has expired") as caught:
@@ -183,12 +183,12 @@ def test_in_a_bucket_a_second_expiry_leaves_alone_what_the_first_overwrote(place
     grow(living, 40)
     before = len(store.trace)
     boundary = expire(living, living.state.version)
-    paths = [f"{place.path}/{layout.entry_path(version)}" for version in range(boundary)]
+    found_paths = [f"{place.path}/{paths.entry_path(version)}" for version in range(boundary)]
     written = {path for verb, path in store.trace[before:] if verb == "replace"}
     gone = min(boundary, segment.doubled(living.state.version + 1))
     assert 0 < done < gone
-    assert written.isdisjoint(paths[:done])
-    assert all(store.read(path, entries.ENTRY_BYTES_MAX) == entries.EXPIRED for path in paths[:gone])
+    assert written.isdisjoint(found_paths[:done])
+    assert all(store.read(path, entries.ENTRY_BYTES_MAX) == entries.EXPIRED for path in found_paths[:gone])
     assert opened(place, store).state == living.state
 
 
@@ -203,7 +203,7 @@ def test_every_segment_can_be_damaged_or_lost_after_an_expiry_and_no_fact_is(pla
         grow(living, count)
         expire(living, living.state.version)
         expected = opened(there).facts()
-        for path in sorted((there.path / layout.SEGMENT_DIRECTORY).iterdir()):
+        for path in sorted((there.path / paths.SEGMENT_DIRECTORY).iterdir()):
             data = path.read_bytes()
             if damage == "torn":
                 path.write_bytes(data[:-9])
@@ -221,7 +221,7 @@ def test_facts_that_are_lost_twice_are_corruption_and_the_advice_does_not_destro
     living = opened(place)
     grow(living, 16)
     expire(living, living.state.version)
-    segments = sorted((place.path / layout.SEGMENT_DIRECTORY).iterdir())
+    segments = sorted((place.path / paths.SEGMENT_DIRECTORY).iterdir())
     for path in segments:
         path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(CorruptError, match=r"read the segment .*Restore it from a copy, or see what `txsink repair`"):
@@ -296,8 +296,8 @@ def test_a_log_whose_summaries_are_lost_and_whose_entries_expired_is_corrupt(pla
     stalled = opened(place)
     grow(writing, 9)
     expire(writing, writing.state.version)
-    (place.path / layout.HEAD_PATH).unlink()
-    for file in (place.path / layout.STATE_DIRECTORY).iterdir():
+    (place.path / paths.HEAD_PATH).unlink()
+    for file in (place.path / paths.STATE_DIRECTORY).iterdir():
         file.unlink()
     with pytest.raises(CorruptError, match="no summary tells what they followed"):
         opened(place)

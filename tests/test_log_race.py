@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from contract_log import LogContract, LogRaces, Opened
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
 
 
 class TestLocal(LogContract, LogRaces):

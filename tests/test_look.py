@@ -18,17 +18,18 @@ import pytest
 
 from place import Place, begin_publish, commit, prepared, rows, tree
 from seen import by_log, rows_of, small_blocks
-from txsink import recovery, transaction
+from txsink.environment import Stamps
 from txsink.errors import ConflictError, CorruptError, FencedError, TxsinkError
-from txsink.file_sink import ParquetFileSink
-from txsink.log import LOOK_AGE_MS
-from txsink.sink import open_sink
-from txsink.slots import Stamps
-from txsink.store import Store
-from txsink.table import open_log
+from txsink.log import expiry
+from txsink.log.log import LOOK_AGE_MS
+from txsink.protocol import resolving
+from txsink.reading.table import open_log
+from txsink.store.protocol import Store
 from txsink.testing.faults import FaultyStore, delay
 from txsink.testing.objects import Objects, ObjectStore
-from txsink.writer import Sink
+from txsink.two_phase.file_sink import ParquetFileSink
+from txsink.writing.opening import open_sink
+from txsink.writing.writer import Sink
 
 __all__ = ["small_blocks"]
 
@@ -157,7 +158,7 @@ def test_what_was_aborted_keeps_its_files_in_a_table_that_was_restored(
     copy = place.path.parent / "copy"
     shutil.copytree(place.path, copy)
     pending = sink.log.state.pending_of("w")[0]
-    transaction.abort(sink.log, sink.identity, sink.publisher, pending)
+    resolving.abort(sink.log, sink.identity, sink.publisher, pending)
     restored(place, copy)
     with pytest.raises(CorruptError, match="it was restored from a copy"):
         asked(*([sink, 3] if asked is commit else [sink]))
@@ -177,7 +178,7 @@ def test_a_run_that_was_fenced_before_the_log_expired_hears_that_it_was_fenced(
     prepared(asleep, 1, rows(1))
     with place.sink("w") as living:
         commit(living, *range(2, 20))
-        assert recovery.expire(living.log, 200) > asleep.log.state.version
+        assert expiry.expire(living.log, 200) > asleep.log.state.version
     with pytest.raises(FencedError, match="the run was retired by run"):
         asked(asleep, 1)
     assert rows_of(place.path) == [*range(1, 20)]

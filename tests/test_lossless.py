@@ -17,18 +17,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 import ledger
 from lossless import SIGNED, Call, Life, canonical_rows, given_rows, lives
 from other_readers import by_duckdb, by_polars, spark_frame
 from place import Place
 from txsink.errors import InvalidRequestError
-from txsink.sink import open_sink
-from txsink.store.local import LocalStore
+from txsink.reading.table import open_log
+from txsink.store.local.store import LocalStore
 from txsink.store.memory import MemoryStore
-from txsink.table import open_log
+from txsink.writing.opening import open_sink
 
 SCALE = 10 if ledger.is_full() else 1
 MEMORY = Path("/dev/shm")

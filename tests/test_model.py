@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from seen import small_blocks
 from simtable import SimTable
-from txsink import recovery, transaction
 from txsink.errors import ConflictError, FencedError, InvalidRequestError
-from txsink.txn import Transaction
-from txsink.writer import Sink
+from txsink.log import expiry
+from txsink.protocol import blank
+from txsink.writing.transaction import Transaction
+from txsink.writing.writer import Sink
 
 __all__ = ["small_blocks"]
 
@@ -323,7 +323,7 @@ class TableMachine(RuleBasedStateMachine):
     def expire(self, share: int) -> None:
         found = self.site.log()
         head = found.load().version
-        boundary = recovery.expire(found, head * share // 100)
+        boundary = expiry.expire(found, head * share // 100)
         assert boundary <= head
         assert all(boundary <= one.version for one in self.site.table().pending())
 
@@ -433,7 +433,7 @@ def test_what_one_stalled_writer_left_in_an_expired_slot_never_fools_another() -
     third = site.open("third")
     for epoch in range(20):
         write(third, epoch, 100 + epoch)
-    assert recovery.expire(third.log, third.log.state.version) > two.log.state.version + 1
+    assert expiry.expire(third.log, third.log.state.version) > two.log.state.version + 1
     write(one, 1, 2)
     write(two, 0, 3)
     assert site.rows() == [1, 2, 3, *range(100, 120)]
@@ -451,7 +451,7 @@ def test_what_two_stalled_writers_left_in_expired_slots_is_no_damage() -> None:
     living = site.open("living")
     for epoch in range(20):
         write(living, epoch, 100 + epoch)
-    assert recovery.expire(living.log, living.log.state.version) > 5
+    assert expiry.expire(living.log, living.log.state.version) > 5
     write(one, 0, 1)
     write(three, 0, 3)
     write(two, 0, 2)
@@ -468,7 +468,7 @@ def test_an_overwrite_by_a_writer_that_slept_through_an_expiry_replaces_what_is_
     sleeper = site.open("sleeper")
     for epoch in range(5, 20):
         write(living, epoch, epoch)
-    recovery.expire(living.log, living.log.state.version)
+    expiry.expire(living.log, living.log.state.version)
     write(sleeper, 0, 100, mode="overwrite")
     assert site.rows() == [100]
 
@@ -483,9 +483,9 @@ def test_two_stalled_creators_of_a_table_that_has_expired_entries_join_it() -> N
     living = site.open()
     for epoch in range(20):
         write(living, epoch, epoch)
-    recovery.expire(living.log, living.log.state.version)
+    expiry.expire(living.log, living.log.state.version)
     for found in stalled:
-        transaction.create(found, "parquet", (), None, "a table")
+        blank.create(found, "parquet", (), None, "a table")
         assert found.state.table_id == living.log.state.table_id
     assert site.rows() == list(range(20))
 
@@ -524,7 +524,7 @@ def test_a_rewind_to_an_epoch_whose_metadata_has_expired_is_refused_and_says_so(
     sink = site.open()
     for epoch in range(20):
         write(sink, epoch, epoch)
-    recovery.expire(sink.log, sink.log.state.version - 8)
+    expiry.expire(sink.log, sink.log.state.version - 8)
     with pytest.raises(InvalidRequestError, match="rewind 'w' to epoch 2: its metadata, to resume from, has expired"):
         sink.recover(2, "rewind")
     assert sink.recover(18, "rewind").rewound_from == 19

@@ -14,11 +14,11 @@ import pytest
 from place import Place, rows, staged_files
 from seen import rows_of
 from txsink.errors import InvalidRequestError
-from txsink.sink import open_sink
-from txsink.store import local_mounts
-from txsink.store.local import LocalStore
+from txsink.store.local import mounts
+from txsink.store.local.store import LocalStore
 from txsink.testing.crash_world import stamps_of
 from txsink.testing.simdisk import SimDisk
+from txsink.writing.opening import open_sink
 
 DAYS = {"id": [1, 2], "day": ["a", "b"]}
 MOUNTS = """
@@ -93,7 +93,7 @@ def test_a_bind_mount_of_the_same_disk_is_another_place_too(tmp_path: Path, what
 
 
 def test_without_proc_the_device_alone_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert local_mounts.mount_of(os, str(tmp_path)) == local_mounts.mount_of(os, str(tmp_path.parent))
+    assert mounts.mount_of(os, str(tmp_path)) == mounts.mount_of(os, str(tmp_path.parent))
 
     class NoProc:
         """A system whose /proc is not mounted."""
@@ -107,7 +107,7 @@ def test_without_proc_the_device_alone_decides(tmp_path: Path, monkeypatch: pyte
                 raise FileNotFoundError(2, "No such file or directory", path)
             return os.open(path, flags)
 
-    assert local_mounts.mount_of(cast("ModuleType", NoProc), str(tmp_path)) == (tmp_path.stat().st_dev, b"")
+    assert mounts.mount_of(cast("ModuleType", NoProc), str(tmp_path)) == (tmp_path.stat().st_dev, b"")
 
 
 def test_a_directory_that_is_pruned_between_its_making_and_the_file_in_it_closes_no_stager(

@@ -6,10 +6,11 @@ import pytest
 
 from place import Place, kinds, prepared, rows
 from seen import names, rows_of
-from txsink import layout, transaction
-from txsink.entry import Publishing
+from txsink import paths
 from txsink.errors import ConflictError, InvalidRequestError
-from txsink.writer import Sink
+from txsink.log.entry import Publishing
+from txsink.protocol import preparing, resolving
+from txsink.writing.writer import Sink
 
 # -- overwrite ----------------------------------------------------------------------------------------------
 
@@ -21,7 +22,7 @@ def test_a_static_overwrite_replaces_everything_that_was_committed(place: Place)
     place.write(2, rows(3), mode="overwrite")
     assert rows_of(place.path) == [3]
     assert kinds(place)[-3:] == ["prepare", "publishing", "commit"]
-    assert len(names(place.path / layout.REMOVED_DIRECTORY)) == 2
+    assert len(names(place.path / paths.REMOVED_DIRECTORY)) == 2
     place.write(3, mode="overwrite")
     assert rows_of(place.path) == []
 
@@ -94,7 +95,7 @@ def test_what_began_to_replace_files_is_committed_and_not_aborted(place: Place) 
     sink = place.sink()
     prepared(sink, 1, rows(1), mode="overwrite")
     pending = sink.log.state.pending_of("w")[0]
-    sink.log.append(transaction._resolving(sink.log, sink.identity, pending, Publishing))
+    sink.log.append(resolving._resolving(sink.log, sink.identity, pending, Publishing))
     with pytest.raises(ConflictError, match="its publish has begun, and can only be finished"):
         sink.abort(1)
     sink.commit(1)
@@ -179,8 +180,8 @@ def test_a_rewind_to_an_epoch_that_never_was_is_refused_or_nothing(place: Place,
 
 
 def test_a_rewind_that_crashed_after_its_prepare_is_finished_by_the_next_run(place: Place, four: Sink) -> None:
-    transaction.rewind(four.log, four.identity, four.publisher, 2)
-    again = transaction.rewind(four.log, four.identity, four.publisher, 2)
+    preparing.rewind(four.log, four.identity, four.publisher, 2)
+    again = preparing.rewind(four.log, four.identity, four.publisher, 2)
     assert (again.mode, len(four.log.state.pending)) == ("rewind", 1)
     with place.sink() as sink:
         assert (sink.last_epoch, sink.last_metadata) == (2, {"at": 2})

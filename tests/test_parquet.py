@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from txsink.entry import DataFile
 from txsink.errors import InvalidRequestError, UnavailableError
-from txsink.parquet import ParquetOutput, StageOptions, identity, verify
-from txsink.store.local import LocalStore
+from txsink.records import DataFile
+from txsink.staging.parquet import ParquetOutput, StageOptions, identity, verify
+from txsink.store.local.store import LocalStore
 
 NAME = "part-7-0-abcd.parquet"
 TABLE = pa.table({"id": range(5000), "text": [f"row {number}" for number in range(5000)]})

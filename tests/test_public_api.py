@@ -6,8 +6,8 @@ import inspect
 from pathlib import Path
 
 import txsink
-from txsink.sink import Options
-from txsink.writer import Sink
+from txsink.writing.opening import Options
+from txsink.writing.writer import Sink
 
 
 def test_the_public_names_are_these() -> None:

@@ -8,12 +8,13 @@ import pytest
 
 from contract_publish import PublishContract, Site, staged
 from seen import names
-from txsink import layout
-from txsink.entry import DataFile, Prepare
+from txsink import paths
 from txsink.errors import CorruptError, UnavailableError
+from txsink.log.entry import Prepare
 from txsink.publish.rename import RenamePublisher
-from txsink.store import Store
-from txsink.store.local import LocalStore
+from txsink.records import DataFile
+from txsink.store.local.store import LocalStore
+from txsink.store.protocol import Store
 from txsink.testing.faults import FaultyStore, delay
 
 
@@ -24,7 +25,7 @@ class LocalSite(Site):
         self.path = path
         self.store = store or LocalStore()
         self.root = str(path / "T")
-        self.staging_root = layout.default_staging_root(self.root)
+        self.staging_root = paths.default_staging_root(self.root)
         self.rename = RenamePublisher(self.store, self.root, self.staging_root)
         self.publisher = self.rename
 
@@ -86,10 +87,10 @@ def test_replaced_files_wait_where_no_reader_looks(local: LocalSite) -> None:
     new = staged(local, 2, [3], partition=("p",))
     replacing = type(new)(**{name: getattr(new, name) for name in Prepare.__struct_fields__} | {"removes": old.files})
     local.publisher.replace(replacing)
-    assert names(Path(local.root)) == sorted(layout.removed_path(2, path) for path in bytes_of)
+    assert names(Path(local.root)) == sorted(paths.removed_path(2, path) for path in bytes_of)
     assert not list(Path(local.root).rglob("*.parquet"))
     for path, data in bytes_of.items():
-        assert (Path(local.root) / layout.removed_path(2, path)).read_bytes() == data
+        assert (Path(local.root) / paths.removed_path(2, path)).read_bytes() == data
 
 
 def test_another_run_that_publishes_at_the_same_time_is_no_failure(local: LocalSite) -> None:

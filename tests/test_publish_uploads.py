@@ -7,15 +7,16 @@ import itertools
 import pytest
 
 from contract_publish import PublishContract, _publish, staged
-from txsink import entry as entries
-from txsink import layout, sink
-from txsink.decision import Action, End
-from txsink.entry import Upload
+from txsink import paths
+from txsink.environment import Stamps
 from txsink.errors import CorruptError, FencedError, InvalidRequestError, OutcomeUnknownError, UnavailableError
-from txsink.slots import Stamps
-from txsink.table import open_log
+from txsink.log import entry as entries
+from txsink.publish.decision import Action, End
+from txsink.reading.table import open_log
+from txsink.records import Upload
 from txsink.testing.objects import Objects, ObjectStore
-from txsink.writer import Sink
+from txsink.writing import opening
+from txsink.writing.writer import Sink
 from upload_site import UploadSite
 
 ROOT = "/bucket/table"
@@ -34,7 +35,7 @@ class Bucket:
 
     def sink(self, writer: str = "w", *, is_one_shot: bool = False, **options: object) -> Sink:
         given = {"layout": "parquet", **options}
-        return sink.open_sink(self.opened(), self.stamps, ROOT, writer, given, is_one_shot=is_one_shot)
+        return opening.open_sink(self.opened(), self.stamps, ROOT, writer, given, is_one_shot=is_one_shot)
 
     def rows(self) -> list[int]:
         return sorted(open_log(self.opened(), self.stamps, ROOT).to_arrow()["id"].to_pylist())
@@ -47,7 +48,7 @@ class Bucket:
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
     """Workers open the bucket by its path."""
     made = Bucket()
-    monkeypatch.setattr("txsink.stager.open_store", lambda uri, options: made.opened())
+    monkeypatch.setattr("txsink.staging.stager.open_store", lambda uri, options: made.opened())
     return made
 
 
@@ -205,7 +206,7 @@ def test_a_hint_that_is_behind_hides_no_epoch_from_a_run_that_opens(bucket: Buck
     """What came after it is found by the claim, or by a look when the run has claimed before."""
     sink = bucket.sink(run="the same")
     write(sink, 0, 1)
-    head = f"{ROOT}/{layout.HEAD_PATH}"
+    head = f"{ROOT}/{paths.HEAD_PATH}"
     behind = bucket.objects.objects[head]
     write(sink, 1, 2)
     bucket.objects.objects[head] = behind
@@ -291,10 +292,10 @@ def test_an_uploads_name_tells_its_writer_and_run_by_tags(site: UploadSite) -> N
 
 
 @pytest.mark.parametrize(
-    "path", ["part-1-0-abcd.parquet", "x.parquet", f"part-1-0-{layout.tag('w')}.parquet", "_txsink/log/0.json"]
+    "path", ["part-1-0-abcd.parquet", "x.parquet", f"part-1-0-{paths.tag('w')}.parquet", "_txsink/log/0.json"]
 )
 def test_names_that_no_run_made_are_nobodys(path: str) -> None:
-    assert layout.parse_upload(path, "id", "w") is None
+    assert paths.parse_upload(path, "id", "w") is None
 
 
 def test_an_uploads_record_travels_as_json(bucket: Bucket) -> None:

@@ -10,13 +10,13 @@ import pytest
 
 from place import Place, begin_publish, commit, kinds, prepared, restored, rows, stage_only, staged_files, tree
 from seen import by_directory, names, rows_of, small_blocks, staging
-from txsink import recovery, transaction
 from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError
-from txsink.recovery import Recovered
-from txsink.sink import open_sink, open_writer
-from txsink.store.local import LocalStore
+from txsink.protocol import recovery, resolving
+from txsink.protocol.recovery import Recovered
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, crash_before
 from txsink.testing.simdisk import Crash
+from txsink.writing.opening import open_sink, open_writer
 
 __all__ = ["small_blocks"]
 
@@ -153,7 +153,7 @@ def test_an_abort_that_died_before_its_deletions_is_finished_by_the_next_run(pla
     dead.log.store.move(
         [(f"{staging(place.path)}/w/{dead.run}/{entry.files[0].path}", f"{place.path}/{entry.files[0].path}")]
     )
-    transaction.abort(dead.log, dead.identity, dead.publisher, pending)
+    resolving.abort(dead.log, dead.identity, dead.publisher, pending)
     assert len(by_directory(place.path)) == 1
     with place.sink() as sink:
         assert sink.log.state.aborting == ()
@@ -164,7 +164,7 @@ def test_a_fenced_run_finishes_no_abort(place: Place) -> None:
     """I10."""
     old = place.sink()
     old.publisher.publish(prepared(old, 1, rows(1)))
-    transaction.abort(old.log, old.identity, old.publisher, old.log.state.pending_of("w")[0])
+    resolving.abort(old.log, old.identity, old.publisher, old.log.state.pending_of("w")[0])
     new = place.sink(recover=False)
     old.log.refresh()
     with pytest.raises(FencedError):
@@ -177,7 +177,7 @@ def test_a_fenced_run_finishes_no_abort(place: Place) -> None:
 def test_aborts_that_somebody_cleaned_meanwhile_need_no_second_entry(place: Place) -> None:
     one = place.sink(run="r")
     prepared(one, 1, rows(1))
-    transaction.abort(one.log, one.identity, one.publisher, one.log.state.pending_of("w")[0])
+    resolving.abort(one.log, one.identity, one.publisher, one.log.state.pending_of("w")[0])
     two = place.sink(run="r")
     assert two.log.state.aborting == ()
     recovery.finish_aborts(one.log, one.identity, one.publisher)

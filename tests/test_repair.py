@@ -12,15 +12,18 @@ from advice import advised
 from logs import grow, opened
 from place import Place, begin_publish, commit, prepared, rows
 from seen import entry_file, names, rows_of, small_blocks, staging
-from txsink import commands_repair, layout, recovery, repair, segment
-from txsink.commands import UNHEALTHY
-from txsink.commands_repair import repair as command
+from txsink import paths
+from txsink.cli import commands_repair
+from txsink.cli.commands import UNHEALTHY
+from txsink.cli.commands_repair import repair as command
 from txsink.errors import CorruptError, InvalidRequestError
-from txsink.log import Log
-from txsink.segment import Fact
-from txsink.store.local import LocalStore
+from txsink.log import expiry, segment
+from txsink.log.log import Log
+from txsink.log.segment import Fact
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, crash_before
 from txsink.testing.simdisk import Crash
+from txsink.upkeep import repair
 
 __all__ = ["small_blocks"]
 
@@ -59,12 +62,12 @@ def stray_above_the_head(place: Place) -> None:
 
 
 def torn_newest_entry(place: Place) -> None:
-    (place.path / layout.HEAD_PATH).unlink()
+    (place.path / paths.HEAD_PATH).unlink()
     entry_file(place.path, 2 * EPOCHS).write_bytes(b"{")
 
 
 def hole_among_the_newest(place: Place) -> None:
-    (place.path / layout.HEAD_PATH).unlink()
+    (place.path / paths.HEAD_PATH).unlink()
     entry_file(place.path, 2 * EPOCHS - 1).unlink()
 
 
@@ -75,11 +78,11 @@ def newest_lost_and_the_hint_knows(place: Place) -> None:
 
 def newest_lost_and_nothing_tells(place: Place) -> None:
     newest_lost_and_the_hint_knows(place)
-    (place.path / layout.HEAD_PATH).unlink()
+    (place.path / paths.HEAD_PATH).unlink()
 
 
 def torn_hint(place: Place) -> None:
-    (place.path / layout.HEAD_PATH).write_bytes(b"torn")
+    (place.path / paths.HEAD_PATH).write_bytes(b"torn")
 
 
 def staged_file_of_a_pending_epoch_lost(place: Place) -> None:
@@ -119,7 +122,7 @@ def test_a_repair_leads_out_of_the_state_and_destroys_nothing(filled: Place, sta
     assert done["problems"] == []
     assert command(str(filled.path), yes=True).text == ["There is nothing to repair."]
     kept = set(contents(filled).values())
-    assert [name for name, data in before.items() if data not in kept and name != layout.HEAD_PATH] == []
+    assert [name for name, data in before.items() if data not in kept and name != paths.HEAD_PATH] == []
     with filled.sink() as sink:
         commit(sink, EPOCHS + 1)
     assert rows_of(filled.path) == [*STATES[state], EPOCHS + 1]
@@ -160,9 +163,9 @@ def test_damaged_summaries_and_segments_are_made_again(place: Place, damage: str
     sink = place.sink()
     for epoch in range(12):
         commit(sink, epoch)
-    recovery.expire(sink.log, sink.log.state.version)
+    expiry.expire(sink.log, sink.log.state.version)
     expected = opened(place).facts()
-    for directory in (layout.STATE_DIRECTORY, layout.SEGMENT_DIRECTORY):
+    for directory in (paths.STATE_DIRECTORY, paths.SEGMENT_DIRECTORY):
         for path in sorted((place.path / directory).iterdir()):
             data = path.read_bytes()
             path.write_bytes(data[:-9] if damage == "torn" else b"")
@@ -177,7 +180,7 @@ def test_a_segment_is_made_of_parts_that_hold_nothing(place: Place, monkeypatch:
     log = opened(place)
     held: dict[str, list[Fact] | None] = {"a": [], "b": []}
     monkeypatch.setattr(repair, "_held", lambda _, path: held.get(path))
-    monkeypatch.setattr(layout, "segment_path", lambda first, _: {0: "a", 8: "b"}.get(first, "gone"))
+    monkeypatch.setattr(paths, "segment_path", lambda first, _: {0: "a", 8: "b"}.get(first, "gone"))
     monkeypatch.setattr(segment, "children", lambda first, last: [(0, 7), (8, 15)] if (first, last) == (0, 15) else [])
     monkeypatch.setattr(log, "facts_of", lambda *_: pytest.fail("the entries are not asked"))
     assert repair._parts(log, 0, 15) == []
@@ -190,12 +193,12 @@ def test_a_list_of_files_that_is_lost_twice_is_rebuilt_from_their_footers(place:
     sink = place.sink()
     for epoch in range(12):
         commit(sink, epoch)
-    recovery.expire(sink.log, sink.log.state.version)
+    expiry.expire(sink.log, sink.log.state.version)
     sink.close()
-    for path in sorted((place.path / layout.SEGMENT_DIRECTORY).iterdir()):
+    for path in sorted((place.path / paths.SEGMENT_DIRECTORY).iterdir()):
         path.unlink() if is_missing else path.write_bytes(b"torn")
-    damaged = advised("segment.decode", "Restore it from a copy, or see what `txsink repair` would do")
-    with advised("gaps.unlisted", "Restore {} from a copy, or {}") if is_missing else damaged:
+    damaged = advised("log.segment.decode", "Restore it from a copy, or see what `txsink repair` would do")
+    with advised("log.gaps.unlisted", "Restore {} from a copy, or {}") if is_missing else damaged:
         place.table().to_arrow()
     found = {action for action, _ in actions(run(place, yes=False))}
     assert repair.REBUILD in found
@@ -206,13 +209,13 @@ def test_a_list_of_files_that_is_lost_twice_is_rebuilt_from_their_footers(place:
 
 def test_a_log_whose_first_entry_is_lost_is_told_to_be_restored(filled: Place) -> None:
     first = entry_file(filled.path, 0).read_bytes()
-    (filled.path / layout.HEAD_PATH).unlink()
+    (filled.path / paths.HEAD_PATH).unlink()
     entry_file(filled.path, 0).unlink()
     before = contents(filled)
-    with advised("gaps.headless", "Restore the log from a copy; nothing was changed"):
+    with advised("log.gaps.headless", "Restore the log from a copy; nothing was changed"):
         filled.table()
     data = run(filled, yes=True)
-    assert actions(data) == [(repair.RESTORE, layout.entry_path(0))]
+    assert actions(data) == [(repair.RESTORE, paths.entry_path(0))]
     assert data["problems"]
     assert contents(filled) == before
     entry_file(filled.path, 0).write_bytes(first)
@@ -229,7 +232,7 @@ def test_entries_that_only_a_copy_has_are_told_to_be_restored(filled: Place, los
         filled.table().to_arrow()
     before = contents(filled)
     data = run(filled, yes=True)
-    assert actions(data) == [(repair.RESTORE, layout.entry_path(lost[-1]))]
+    assert actions(data) == [(repair.RESTORE, paths.entry_path(lost[-1]))]
     assert data["problems"]
     assert contents(filled) == before
     for version, entry in kept.items():
@@ -268,7 +271,7 @@ def test_two_repairs_at_once_do_not_both_act(filled: Place) -> None:
     steps = repair.entry_steps(log, head)
     run(filled, yes=True)
     kept = names(filled.path)
-    with advised("repair.set_aside", "Look again: `txsink repair`"):
+    with advised("upkeep.repair.set_aside", "Look again: `txsink repair`"):
         repair.set_aside(log, head, steps)
     assert names(filled.path) == kept
     assert command(str(filled.path), yes=True).text == ["There is nothing to repair."]
@@ -296,7 +299,7 @@ def test_an_expiry_whose_own_entry_is_lost_is_in_force_again(place: Place) -> No
     """I13: seen: what it had deleted was called missing, for ever."""
     sink = place.sink()
     commit(sink, *range(20))
-    recovery.expire(sink.log, sink.log.state.version)
+    expiry.expire(sink.log, sink.log.state.version)
     boundary = sink.log.state.boundary
     sink.close()
     entry_file(place.path, opened(place).load().version).unlink()
@@ -308,7 +311,7 @@ def test_an_expiry_whose_own_entry_is_lost_is_in_force_again(place: Place) -> No
 
 
 def test_a_name_that_tells_of_no_version_is_no_step_of_a_repair(filled: Place) -> None:
-    for directory in (layout.STATE_DIRECTORY, layout.SEGMENT_DIRECTORY):
+    for directory in (paths.STATE_DIRECTORY, paths.SEGMENT_DIRECTORY):
         (filled.path / directory).mkdir(exist_ok=True)
         (filled.path / directory / "notes").write_bytes(b"of somebody")
     assert run(filled, yes=False)["plan"] == []

@@ -15,10 +15,10 @@ import pyarrow.dataset as ds
 import pytest
 
 from place import Place
-from txsink.conform import conform
 from txsink.errors import InvalidRequestError
-from txsink.rows import tables_of
 from txsink.schema import storable
+from txsink.staging.conform import conform
+from txsink.staging.rows import tables_of
 
 NOTHING = pa.schema([])
 TABLE = pa.table({"id": [1, 2, 3], "name": ["a", None, "c"]})

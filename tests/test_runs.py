@@ -7,8 +7,8 @@ import pytest
 from place import Place, kinds, rows, staged_files
 from seen import rows_of
 from txsink.errors import FencedError
-from txsink.sink import open_sink
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
+from txsink.writing.opening import open_sink
 
 
 def test_writers_of_one_table_keep_their_own_epochs(place: Place) -> None:

@@ -446,7 +446,7 @@ def contests(s3_server: Callable[[str], Server]) -> Callable[[str], dict[str, Co
 def hold(server: Server) -> dict[str, Contest]:
     name = server.make_bucket()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "s3_servers", "txsink.store.local"])
+    context.set_forkserver_preload(["pytest", "s3_servers", "txsink.store.local.store"])
     barrier = context.Barrier(RACERS)
     running, answers = [], []
     with client(server.endpoint) as s3:

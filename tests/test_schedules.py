@@ -90,22 +90,22 @@ def test_a_failure_tells_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> No
 #: What is broken, and as what the meeting of that name must show it.
 PLANTED: dict[str, tuple[str, Swap, str]] = {
     "commit, sweep": (
-        "recovery.sweep",
+        "protocol.sweeping.sweep",
         ("        claim(log, run, tuple(sorted(unclaimed)))\n", "        pass\n"),
         "I6 I8 I10 I14",
     ),
     "abort, replace": (
-        "transaction.roll_forward",
+        "protocol.resolving.roll_forward",
         ("            log.append(_resolving(log, run, pending, Publishing))\n", "            pass\n"),
         "I1 I6 I8",
     ),
     "commit, commit": (
-        "transaction.standing",
+        "protocol.fencing.standing",
         ("if run.generation is None and not log.is_retired", "if True or log.is_retired"),
         "I10 I14",
     ),
-    "expiry, stalled append": ("log.Log.append", ("if stands:", "if True:"), "I3 I6 I7 I14"),
-    "overwrite, open": ("recovery._swept", ("and _was_replaced(log, run, name.path)", "and False"), "I14"),
+    "expiry, stalled append": ("log.log.Log.append", ("if stands:", "if True:"), "I3 I6 I7 I14"),
+    "overwrite, open": ("protocol.sweeping._swept", ("and _was_replaced(log, run, name.path)", "and False"), "I14"),
 }
 
 

@@ -12,13 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from txsink import layout
-from txsink.conform import conform
-from txsink.entry import Column
+from txsink import paths
 from txsink.errors import CorruptError, InvalidRequestError
+from txsink.records import Column
 from txsink.schema import (
     check_partition_columns,
     columns_of,
@@ -29,6 +27,7 @@ from txsink.schema import (
     schema_of,
     storable,
 )
+from txsink.staging.conform import conform
 
 KEPT: list[pa.DataType] = [
     *(pa.null(), pa.bool_(), pa.string(), pa.binary(), pa.date32(), pa.float32(), pa.float64()),
@@ -507,12 +506,12 @@ def test_no_string_leaves_its_root_or_changes_on_the_way(values: list[str]) -> N
         try:
             texts = partition_text(pa.array([value]), "key")
         except InvalidRequestError:
-            assert not value or "\x00" in value or len(layout.escape(value).encode()) > 251
+            assert not value or "\x00" in value or len(paths.escape(value).encode()) > 251
             continue
-        path = f"{layout.partition_directory(['key'], texts)}/{layout.data_name(1, 0, 'abcd')}"
-        assert layout.is_data_path(path)
+        path = f"{paths.partition_directory(['key'], texts)}/{paths.data_name(1, 0, 'abcd')}"
+        assert paths.is_data_path(path)
         assert path.count("/") == 1
-        assert layout.parse_partitions(path) == {"key": value}
+        assert paths.parse_partitions(path) == {"key": value}
 
 
 @given(

@@ -18,9 +18,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import txsink
 from txsink.errors import TxsinkError, UnavailableError
-from txsink.sink import Options
-from txsink.store import StorageOptions
 from txsink.store.memory import MemoryStore
+from txsink.store.protocol import StorageOptions
+from txsink.writing.opening import Options
 
 CANARY = "canary-4f1b"
 OPTIONS = {"secret": CANARY, "client_kwargs": {"nested": [CANARY]}}
@@ -52,7 +52,7 @@ class Vault(MemoryStore):
 def vault(monkeypatch: pytest.MonkeyPatch) -> type[Vault]:
     """Stands for S3; its files are nobody else's."""
     kind = type("Vault", (Vault,), {})
-    monkeypatch.setitem(sys.modules, "txsink.store.s3", SimpleNamespace(S3Store=kind))
+    monkeypatch.setitem(sys.modules, "txsink.store.s3.store", SimpleNamespace(S3Store=kind))
     monkeypatch.setattr(MemoryFileSystem, "store", {})
     return kind
 

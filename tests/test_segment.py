@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from txsink import segment
-from txsink.entry import FORMAT, Abort, Claim, Commit, Create, DataFile, Maintenance, Prepare, Publishing
 from txsink.errors import CorruptError
-from txsink.segment import BLOCK, FANOUT, Fact, children, decode, encode, facts, ranges, rows_of, table
+from txsink.log import segment
+from txsink.log.entry import FORMAT, Abort, Claim, Commit, Create, Maintenance, Prepare, Publishing
+from txsink.log.segment import BLOCK, FANOUT, Fact, children, decode, encode, facts, ranges, rows_of, table
+from txsink.records import DataFile
 
 HEADER: dict[str, Any] = {"format": FORMAT, "version": 9, "time_ms": 1, "write_id": "", "previous": ""}
 HEADER |= {"table_id": "", "birth": ""}

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from txsink.testing.simdisk import Crash, SimDisk
 from txsink.testing.simimage import every_choice, some_choices

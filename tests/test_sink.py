@@ -14,11 +14,13 @@ import pytest
 import txsink
 from place import Place, prepared, rows
 from seen import names, rows_of, small_blocks, staging
-from txsink import layout, transaction
+from txsink import paths
+from txsink.environment import new_id, stamps
 from txsink.errors import ConflictError, FencedError, InvalidRequestError
-from txsink.sink import new_id, open_sink, stamps
-from txsink.store.local import LocalStore
+from txsink.protocol import blank
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, delay
+from txsink.writing.opening import open_sink
 
 __all__ = ["small_blocks"]
 
@@ -51,7 +53,7 @@ def test_one_call_that_fails_leaves_nothing_but_the_table(place: Place) -> None:
 
     with pytest.raises(OSError):  # noqa: PT011 -- the producer's own error passes through as it is
         txsink.write(str(place.path), broken(), writer="w", epoch=1)
-    assert names(place.path.parent) == [f"T/{layout.HEAD_PATH}", f"T/{layout.entry_path(0)}"]
+    assert names(place.path.parent) == [f"T/{paths.HEAD_PATH}", f"T/{paths.entry_path(0)}"]
     txsink.write(str(place.path), rows(1), writer="w", epoch=1)
     assert rows_of(place.path) == [1]
 
@@ -108,7 +110,7 @@ def test_two_processes_that_create_a_table_at_once_share_one(place: Place) -> No
 
 def test_creating_what_somebody_has_created_meanwhile_is_no_failure(place: Place) -> None:
     log = place.sink().log
-    transaction.create(log, "parquet", ("p",), None, "a table")
+    blank.create(log, "parquet", ("p",), None, "a table")
     assert (log.state.partition_columns, log.state.version) == ((), 1)
 
 

@@ -22,7 +22,7 @@ from s3_servers import Server
 from spark_session import missing
 from test_spark_kills import live, source
 from txsink.errors import ConflictError, InvalidRequestError
-from txsink.store import open_store
+from txsink.store.opening import open_store
 
 if reason := missing():
     pytest.skip(reason, allow_module_level=True)

@@ -19,9 +19,9 @@ import pytest
 import txsink
 from seen import rows_of
 from spark_session import WAIT_SECONDS, missing, wait_for
-from txsink.adopt import Guest
 from txsink.errors import InternalError, OutcomeUnknownError, UnavailableError
-from txsink.store import local
+from txsink.staging.adopt import Guest
+from txsink.store.local import store as local
 
 if reason := missing():
     pytest.skip(reason, allow_module_level=True)

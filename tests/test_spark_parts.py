@@ -24,13 +24,12 @@ import txsink
 from seen import rows_of
 from txsink.errors import ConflictError, FencedError, InternalError, InvalidRequestError, UnavailableError
 from txsink.schema import columns_of
-from txsink.sink import open_workplace, open_writer
+from txsink.writing.opening import open_workplace, open_writer
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from pyspark import cloudpickle
-from pyspark.sql import datasource as source
-from pyspark.sql import types as kinds
+from pyspark.sql import datasource as source, types as kinds
 from pyspark.sql.types import ArrayType, NullType, StructField, StructType
 
 import pyspark_txsink
@@ -750,7 +749,9 @@ def test_the_format_reads_no_streams() -> None:
 # -- what is sent, and where files are read ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("module", "is_told"), [("txsink.stage", True), ("msgspec", True), ("numpy", False)])
+@pytest.mark.parametrize(
+    ("module", "is_told"), [("txsink.staging.epoch_stager", True), ("msgspec", True), ("numpy", False)]
+)
 def test_an_executor_without_txsink_is_told_what_it_lacks(
     monkeypatch: pytest.MonkeyPatch, module: str, is_told: bool
 ) -> None:

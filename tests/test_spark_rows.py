@@ -19,8 +19,8 @@ import pytest
 import spark_session
 import txsink
 from seen import rows_of
-from txsink.adopt import Guest
 from txsink.errors import InternalError
+from txsink.staging.adopt import Guest
 
 if reason := spark_session.missing():
     pytest.skip(reason, allow_module_level=True)

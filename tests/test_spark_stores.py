@@ -27,10 +27,10 @@ from s3_proxy import Proxy, Request, delay, lose_answer, proxied, refuse
 from s3_servers import Server, parameters
 from spark_session import missing, told, wait_for
 from txsink.errors import InvalidRequestError, OutcomeUnknownError
-from txsink.stage import StagedFile
-from txsink.stager import Stager
-from txsink.store import StorageOptions
-from txsink.store.hdfs import HdfsStore
+from txsink.staging.epoch_stager import StagedFile
+from txsink.staging.stager import Stager
+from txsink.store.hdfs.store import HdfsStore
+from txsink.store.protocol import StorageOptions
 
 if reason := missing():
     pytest.skip(reason, allow_module_level=True)
@@ -383,7 +383,7 @@ def test_a_job_on_s3_writes_its_epoch_once_and_drops_what_a_failed_one_left(lake
             runs.add(batch.num_rows)
             yield batch
 
-    def write(df: DataFrame, epoch: int, **more: Any) -> txsink.outcome.Result:
+    def write(df: DataFrame, epoch: int, **more: Any) -> txsink.Result:
         return pyspark_txsink.write(
             df, lake.uri, writer="w", epoch=epoch, layout="parquet", storage_options=lake.options, **more
         )

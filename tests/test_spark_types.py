@@ -30,9 +30,7 @@ import txsink
 if reason := spark_session.missing():
     pytest.skip(reason, allow_module_level=True)
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sql
-from pyspark.sql import types as kinds
+from pyspark.sql import DataFrame, SparkSession, functions as sql, types as kinds
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructField, StructType
 

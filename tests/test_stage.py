@@ -18,17 +18,16 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from txsink import layout
-from txsink.buffer import pieces
+from txsink import paths
 from txsink.errors import CorruptError, InvalidRequestError, TxsinkError, UnavailableError
-from txsink.parquet import ParquetOutput
 from txsink.schema import columns_of, partition_values, schema_of
-from txsink.stage import EpochStager, StagedFile, StageOptions, verify
-from txsink.store import Output
-from txsink.store.local import LocalStore
+from txsink.staging.buffer import pieces
+from txsink.staging.epoch_stager import EpochStager, StagedFile, StageOptions, verify
+from txsink.staging.parquet import ParquetOutput
+from txsink.store.local.store import LocalStore
+from txsink.store.protocol import Output
 
 TABLE = pa.table({"id": [1, 2, 3, 4], "kind": ["a", "b", "a", None]})
 # Every character Spark escapes, and some it must not.
@@ -76,7 +75,7 @@ class Stage:
             "new_id": lambda: next(self.ids),
         }
         given |= changes
-        return EpochStager(self.store, f"{self.root}/{layout.run_directory(given['writer'], given['run'])}", **given)
+        return EpochStager(self.store, f"{self.root}/{paths.run_directory(given['writer'], given['run'])}", **given)
 
     def stage(self, *data: object, **changes: Any) -> list[StagedFile]:
         stager = self.stager(**changes)
@@ -89,7 +88,7 @@ class Stage:
         return self.store.list(str(self.root))
 
     def path(self, one: StagedFile) -> Path:
-        return self.root / layout.run_directory(one.writer, one.run) / one.file.path
+        return self.root / paths.run_directory(one.writer, one.run) / one.file.path
 
     def read(self, staged: list[StagedFile]) -> pa.Table:
         """What the files hold, with the partition columns, as the table's readers see it."""
@@ -216,8 +215,8 @@ def test_a_wrong_name_or_epoch_is_refused(stage: Stage, changes: dict[str, Any])
 @pytest.mark.parametrize("writer", ["..", ".", "../../x", "a/b", "x" * 250, "ü", "CON"])
 def test_a_writers_name_is_only_a_name(stage: Stage, writer: str) -> None:
     (one,) = stage.stage(TABLE, writer=writer, run="..")
-    parsed = layout.parse_staged(stage.files[0])
-    assert parsed == layout.StagedName(writer, "..", 7, one.file.path)
+    parsed = paths.parse_staged(stage.files[0])
+    assert parsed == paths.StagedName(writer, "..", 7, one.file.path)
 
 
 # -- sizes and memory ----------------------------------------------------------------------------------
@@ -521,7 +520,7 @@ def test_null_has_a_partition_and_empty_text_is_refused_because_readers_take_it_
 def awkward(stage: Stage) -> tuple[Path, list[tuple[int, str | None]]]:
     values = [*AWKWARD, None]
     stage.stage({"id": list(range(len(values))), "k": values}, partition_columns=("k",))
-    root = stage.root / layout.run_directory("nightly", "9f2c")
+    root = stage.root / paths.run_directory("nightly", "9f2c")
     return root, [(number, value) for number, value in enumerate(values)]
 
 
@@ -565,7 +564,7 @@ def test_no_value_and_no_column_name_leaves_the_staging_root(
         return
     assert len(list(stage.root.parent.iterdir())) == 1
     assert stage.files == [str(stage.path(one).relative_to(stage.root)) for one in staged]
-    assert all(layout.parse_staged(path) for path in stage.files)
+    assert all(paths.parse_staged(path) for path in stage.files)
     assert sorted(stage.read(staged)[column].to_pylist(), key=str) == sorted(
         (value or None for value in values), key=str
     )

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
-from txsink.stage import EpochStager, StageOptions
-from txsink.store.local import LocalStore
+from txsink.staging.epoch_stager import EpochStager, StageOptions
+from txsink.store.local.store import LocalStore
 
 
 def staged(root: Path, sizes: list[int], options: StageOptions, by: tuple[str, ...]) -> list[int]:

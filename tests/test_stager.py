@@ -15,17 +15,17 @@ import pytest
 import txsink
 from place import Place, rows
 from seen import names, rows_of, staging
-from txsink.decision import Action
 from txsink.errors import InvalidRequestError
-from txsink.place import place_in_table
-from txsink.sink import open_writer
-from txsink.stage import StagedFile
-from txsink.stager import Stager
-from txsink.store import StorageOptions
+from txsink.publish.decision import Action
+from txsink.staging.epoch_stager import StagedFile
+from txsink.staging.place import place_in_table
+from txsink.staging.stager import Stager
+from txsink.store.protocol import StorageOptions
 from txsink.testing.crash_book import ROOT as CRASH_ROOT
 from txsink.testing.crash_world import World
 from txsink.testing.faults import FaultyStore, crash_after
 from txsink.testing.simdisk import Crash, SimDisk
+from txsink.writing.opening import open_writer
 
 
 def stage_there(stager: Stager, answer: Connection, ids: list[int]) -> None:
@@ -240,7 +240,7 @@ def test_a_worker_that_dies_anywhere_leaves_a_mark_that_leads_to_its_files(monke
     for call in itertools.count(1):
         world = World(SimDisk(), table_layout="delta")
         store = FaultyStore(world.store(), [crash_after(call)])
-        monkeypatch.setattr("txsink.stager.open_store", lambda uri, options, store=store: store)
+        monkeypatch.setattr("txsink.staging.stager.open_store", lambda uri, options, store=store: store)
         place = place_in_table(CRASH_ROOT, "w", "cafe")
         stager = Stager(
             uri=CRASH_ROOT, storage_options=StorageOptions(), directory=place.directory, id_prefix=place.id_prefix,

@@ -5,27 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from txsink.entry import (
+from txsink.errors import CorruptError, InvalidRequestError
+from txsink.log.entry import (
     FORMAT,
     Abort,
     AnyEntry,
     Claim,
-    Column,
     Commit,
     Convert,
     Create,
-    DataFile,
     Maintenance,
     Prepare,
     Publishing,
     seal,
 )
-from txsink.errors import CorruptError, InvalidRequestError
-from txsink.layout import data_name
-from txsink.state import REWIND, Pending, State, decode, encode, fold, union
+from txsink.log.state import REWIND, Pending, State, decode, encode, fold, union
+from txsink.paths import data_name
+from txsink.records import Column, DataFile
 
 INT = Column("n", "int64", "aW50")
 TEXT = Column("t", "string", "dGV4dA")

@@ -15,12 +15,11 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from place import Place
-from txsink import parquet, stats
-from txsink.store.local import LocalStore
+from txsink.staging import parquet, statistics
+from txsink.store.local.store import LocalStore
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.sampled_from(
     ["", "\U0010ffff" * 40, "a" * 31 + "\ud7ff" * 3, "a" * 32 + "\uffff", "\ud7ff" * 40, "\x00" * 33]
@@ -51,7 +50,7 @@ def footer_of(table: pa.Table, **options: Any) -> pq.FileMetaData:
 
 
 def told(table: pa.Table, **options: Any) -> dict[str, Any]:
-    text = stats.of_footer(footer_of(table, **options), stats.nans_in(table))
+    text = statistics.of_footer(footer_of(table, **options), statistics.nans_in(table))
     found: dict[str, Any] = json.loads(text, parse_float=str, parse_int=str)
     return {"minValues": {}, "maxValues": {}, "nullCount": {}, **found}
 
@@ -130,13 +129,15 @@ NAMED = {
 
 @pytest.mark.parametrize("text", NAMED)
 def test_the_names_in_a_property_are_read_as_sparks(text: str) -> None:
-    found = stats.Indexed.of({"delta.dataSkippingStatsColumns": text, "delta.dataSkippingNumIndexedCols": "1"})
+    found = statistics.Indexed.of({"delta.dataSkippingStatsColumns": text, "delta.dataSkippingNumIndexedCols": "1"})
     assert found.names == NAMED[text]
 
 
 def fit(table: pa.Table, properties: dict[str, str] | None = None, wanted: pa.Table | None = None) -> Any:
-    known = stats.of_footer(footer_of(table), stats.nans_in(table))
-    found = stats.fitted(known, (table if wanted is None else wanted).schema, stats.Indexed.of(properties or {}))
+    known = statistics.of_footer(footer_of(table), statistics.nans_in(table))
+    found = statistics.fitted(
+        known, (table if wanted is None else wanted).schema, statistics.Indexed.of(properties or {})
+    )
     return None if found is None else json.loads(found)
 
 
@@ -177,8 +178,8 @@ def test_of_a_struct_a_commit_tells_all_or_nothing() -> None:
 def test_a_decimal_is_spelled_without_an_exponent() -> None:
     """The exponent of `1E-10` makes the bound null to deltalake, and the row is lost."""
     table = pa.table({"x": pa.array([Decimal("1E-10"), Decimal(10) ** 27], pa.decimal128(38, 10))})
-    text = stats.of_footer(footer_of(table))
-    for said in (text, stats.fitted(text, table.schema, stats.Indexed())):
+    text = statistics.of_footer(footer_of(table))
+    for said in (text, statistics.fitted(text, table.schema, statistics.Indexed())):
         assert '"minValues":{"x":0.0000000001}' in str(said)
         assert '"maxValues":{"x":1000000000000000000000000000.0000000000}' in str(said)
 
@@ -193,17 +194,17 @@ def test_a_commit_tells_what_the_table_wants_and_asks_the_file_for_what_nobody_k
     assert fit(table, {"delta.dataSkippingStatsColumns": "c3,c30"})["minValues"] == {"c3": 3, "c30": 30}
     assert fit(table, {"delta.dataSkippingStatsColumns": "c3,c39"}) is None
     assert fit(table, wanted=pa.table({"new": [1], "c0": [0]})) is None
-    assert stats.fitted("", table.schema, stats.Indexed()) is None
+    assert statistics.fitted("", table.schema, statistics.Indexed()) is None
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '"x"', '{"numRecords":"1"}', '{"numRecords":-1}', "{}", 7, "\0"])
 def test_what_others_say_of_a_file_and_nobody_can_read_says_nothing(text: object) -> None:
-    assert stats.rows_in(text) is None
+    assert statistics.rows_in(text) is None
 
 
 def test_how_many_rows_a_file_has_is_read_whatever_else_is_said_of_it() -> None:
     for more in ("", ',"minValues":null', ',"minValues":{"x":1e400}', ',"nullCount":[]'):
-        assert stats.rows_in(f'{{"numRecords":3{more}}}') == 3
+        assert statistics.rows_in(f'{{"numRecords":3{more}}}') == 3
 
 
 def test_other_readers_find_every_row_by_every_value(place: Place) -> None:
@@ -233,9 +234,9 @@ def test_other_readers_find_every_row_by_every_value(place: Place) -> None:
 
 def test_numbers_have_no_bounds_where_nobody_knows_whether_one_is_no_number() -> None:
     table = pa.table({"id": [1, 2], "f": [0.5, 1.5]})
-    text = stats.of_footer(footer_of(table))
+    text = statistics.of_footer(footer_of(table))
     assert json.loads(text)["minValues"] == {"id": 1}
-    assert json.loads(stats.fitted(text, table.schema, stats.Indexed()) or "") == {
+    assert json.loads(statistics.fitted(text, table.schema, statistics.Indexed()) or "") == {
         "numRecords": 2,
         "nullCount": {"id": 0, "f": 0},
     }
@@ -264,8 +265,8 @@ def test_whether_a_file_of_others_holds_nan_its_rows_say_unless_it_is_huge(
 def test_zero_is_bounded_by_the_zeros_of_both_signs() -> None:
     """DataFusion orders them, and other writers than pyarrow leave them in a footer as they come."""
     for zero in (0.0, -0.0):
-        assert str(stats._least(pa.float64(), zero)) == "-0.0"
-        assert str(stats._greatest(pa.float64(), zero)) == "0.0"
+        assert str(statistics._least(pa.float64(), zero)) == "-0.0"
+        assert str(statistics._greatest(pa.float64(), zero)) == "0.0"
 
 
 def test_a_time_of_nanoseconds_has_no_bounds_since_it_would_be_cut() -> None:
@@ -283,8 +284,8 @@ def test_a_nan_is_found_in_the_very_column_that_holds_it() -> None:
     inner = {"x": [1.0, math.nan], "y": [1.0, 2.0], "z": [None, 3]}
     deep = [{"d": {"v": math.nan, "w": 1.0}}] * 2
     rows = pa.table({**inner, "deep": deep, "s": [{"a": 1.0, "b": math.nan}, {"a": None, "b": 0.0}]})
-    assert stats.nans_in(rows) == {("x",), ("s", "b"), ("deep", "d", "v")}
-    assert stats.nans_in(rows.slice(0, 0)) == set()
+    assert statistics.nans_in(rows) == {("x",), ("s", "b"), ("deep", "d", "v")}
+    assert statistics.nans_in(rows.slice(0, 0)) == set()
 
 
 @pytest.mark.parametrize(

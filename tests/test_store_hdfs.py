@@ -28,8 +28,8 @@ from hdfs_cluster import Cluster
 from hdfs_proxy import HdfsProxy
 from logs import claim_by
 from place import begin_publish, rows
-from txsink import layout, recovery, transaction
-from txsink.entry import Claim, DataFile, Prepare
+from txsink import paths
+from txsink.environment import stamps
 from txsink.errors import (
     InternalError,
     InvalidRequestError,
@@ -37,18 +37,21 @@ from txsink.errors import (
     TxsinkError,
     UnavailableError,
 )
-from txsink.log import Log
+from txsink.log.entry import Claim, Prepare
+from txsink.log.log import Log
+from txsink.protocol import blank, sweeping
 from txsink.publish.rename import RenamePublisher
-from txsink.sink import stamps
-from txsink.store import Store, open_store
-from txsink.writer import Sink
+from txsink.records import DataFile
+from txsink.store.opening import open_store
+from txsink.store.protocol import Store
+from txsink.writing.writer import Sink
 
 pytest.importorskip("hdfs_native", reason="the client of HDFS is not installed")
 from hdfs_native import Client
 
-from txsink.store import hdfs_calls
-from txsink.store.hdfs import HdfsStore
-from txsink.store.hdfs_calls import Calls
+from txsink.store.hdfs import calls
+from txsink.store.hdfs.calls import Calls
+from txsink.store.hdfs.store import HdfsStore
 
 ROOTS = itertools.count()
 CHILD_SECONDS = 120
@@ -95,7 +98,7 @@ def left_behind(uri: str) -> list[str]:
     store = table.log.store
     return [
         *(name.path for name in table.publisher.left(None, ())),
-        *(path for path in store.list(table.path) if layout.is_temporary(path)),
+        *(path for path in store.list(table.path) if paths.is_temporary(path)),
     ]
 
 
@@ -168,7 +171,7 @@ class HdfsSite(Site):
         self.uri = uri
         self.store = open_store(uri)
         self.root = root
-        self.staging_root = layout.default_staging_root(root)
+        self.staging_root = paths.default_staging_root(root)
         self.publisher = self.rename = RenamePublisher(self.store, root, self.staging_root)
 
     def __reduce__(self) -> tuple[type[HdfsSite], tuple[str, str]]:
@@ -218,7 +221,7 @@ def test_processes_that_append_to_one_log_have_one_winner_a_version(hdfs_cluster
     """F21, I7."""
     log = Log(open_store(hdfs_cluster.uri), root, stamps())
     log.load()
-    transaction.create(log, "parquet", (), None, "a table")
+    blank.create(log, "parquet", (), None, "a table")
     context = multiprocessing.get_context("forkserver")
     barrier = context.Barrier(PROCESSES)
     answers, running = [], []
@@ -469,8 +472,8 @@ def mutations(store: Store, root: str) -> list[Callable[[], object]]:
         lambda: store.put_if_absent(f"{root}/x", b"1", "a"),
         lambda: store.replace(f"{root}/x", b"1", "b"),
         lambda: store.create(f"{root}/y"),
-        lambda: store.move([(f"{root}/{layout.entry_path(0)}", f"{root}/z")]),
-        lambda: store.delete(f"{root}/{layout.entry_path(0)}"),
+        lambda: store.move([(f"{root}/{paths.entry_path(0)}", f"{root}/z")]),
+        lambda: store.delete(f"{root}/{paths.entry_path(0)}"),
     ]
 
 
@@ -541,7 +544,7 @@ def test_a_name_node_that_is_not_there_is_told_before_the_deadline() -> None:
 
 def test_what_is_slept_between_attempts_stays_below_the_deadline() -> None:
     for deadline in (0.1, 1, 2, 5, 60, 600):
-        attempts = hdfs_calls._attempts(deadline)
+        attempts = calls._attempts(deadline)
         slept = sum(min(15, 0.75 * 2**number) for number in range(1, attempts + 1))
         assert slept < deadline <= max(2, 2 * slept + 2), (deadline, attempts)
 
@@ -572,7 +575,7 @@ def test_a_connection_lost_at_any_call_loses_and_doubles_nothing(
     assert failed["unavailable"] > 5, failed
     with txsink.open_writer(uri, writer="w") as sink:
         sink.sweep()
-        recovery.temporaries(sink.log)
+        sweeping.temporaries(sink.log)
     assert left_behind(uri) == []
 
 
@@ -683,7 +686,7 @@ def test_a_file_gets_its_name_once_it_can_be_read_whole(
 ) -> None:
     """I13: a closed file's last block counts when a DataNode has reported it; until then its entry looks empty."""
     assert contents(store, root) == {}
-    monkeypatch.setattr(hdfs_calls, "Client", LateReports)
+    monkeypatch.setattr(calls, "Client", LateReports)
     late = open_store(hdfs_cluster.uri)
     assert late.put_if_absent(f"{root}/0", b"entry", "a") is True
     late.replace(f"{root}/1", b"hint", "b")
@@ -699,8 +702,8 @@ def test_a_file_that_gets_its_name_before_it_can_be_read_is_seen(
     hdfs_cluster: Cluster, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control of the order that the test above is about."""
-    monkeypatch.setattr(hdfs_calls, "Client", LateReports)
-    rewrite(monkeypatch, "store.hdfs.HdfsStore._write_new", ("_whole(client, path, len(data))", "pass"))
+    monkeypatch.setattr(calls, "Client", LateReports)
+    rewrite(monkeypatch, "store.hdfs.store.HdfsStore._write_new", ("_whole(client, path, len(data))", "pass"))
     with pytest.raises(InternalError, match="named before it could be read"):
         open_store(hdfs_cluster.uri).put_if_absent(f"{root}/0", b"entry", "a")
 
@@ -727,7 +730,7 @@ class Planned:
 
 @pytest.fixture
 def planned(hdfs_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(hdfs_calls, "Client", Planned)
+    monkeypatch.setattr(calls, "Client", Planned)
     monkeypatch.setattr(Planned, "plan", {})
     return open_store(hdfs_cluster.uri)
 
@@ -809,7 +812,7 @@ def test_a_call_after_a_lost_connection_is_made_on_a_new_one(
 ) -> None:
     """I11: for a moment the client takes its dying connection for a living one, and loses a second call on it."""
     stage(store, f"{root}/f", b"x")
-    monkeypatch.setattr(hdfs_calls, "Client", Dying)
+    monkeypatch.setattr(calls, "Client", Dying)
     monkeypatch.setattr(Planned, "plan", {"delete": [OSError("lost")]})
     assert open_store(hdfs_cluster.uri).delete(f"{root}/f") is True
     assert store.list(root) == []
@@ -851,7 +854,7 @@ def test_settings_reach_the_client_as_hadoop_writes_them(
         given.append((*place, named))
         return Client(*place)
 
-    monkeypatch.setattr(hdfs_calls, "Client", note)
+    monkeypatch.setattr(calls, "Client", note)
     options: dict[str, object] = {"dfs.a": True, "dfs.b": 3, "dfs.c": "x", "config_dir": "/conf"}
     open_store(hdfs_cluster.uri, {**options, "dfs.client.failover.max.attempts": 2}).list("/none")
     config = {"dfs.a": "true", "dfs.b": "3", "dfs.c": "x", "dfs.client.failover.max.attempts": "2"}
@@ -871,7 +874,7 @@ def test_an_output_that_nobody_sealed_stays_unfinished_when_it_is_forgotten(stor
 OPEN_AND_WAIT = """
 import sys
 import txsink
-from txsink.layout import temporary_path
+from txsink.paths import temporary_path
 from txsink.store import open_store
 uri, root = sys.argv[1:]
 store = open_store(uri)

@@ -20,8 +20,9 @@ from txsink.errors import (
     TxsinkError,
     UnavailableError,
 )
-from txsink.store import Store, open_store
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
+from txsink.store.opening import open_store
+from txsink.store.protocol import Store
 from txsink.testing.simdisk import Crash, SimDisk
 from txsink.testing.simimage import every_choice
 

@@ -21,13 +21,15 @@ from fsspec.implementations.memory import MemoryFileSystem
 import txsink
 from contract_publish import PublishContract, Site, staged
 from contract_store import MoveContract, contents, stage
-from txsink import entry as entries
-from txsink import layout
-from txsink.entry import DataFile, Prepare
+from txsink import paths
 from txsink.errors import CorruptError, InternalError, InvalidRequestError, UnavailableError
+from txsink.log import entry as entries
+from txsink.log.entry import Prepare
 from txsink.publish.rename import RenamePublisher
-from txsink.store import Store, open_store
+from txsink.records import DataFile
 from txsink.store.memory import MemoryStore
+from txsink.store.opening import open_store
+from txsink.store.protocol import Store
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ class MemorySite(Site):
     def __init__(self, root: str) -> None:
         self.root = root
         self.store = MemoryStore()
-        self.staging_root = layout.default_staging_root(root)
+        self.staging_root = paths.default_staging_root(root)
         self.rename = RenamePublisher(self.store, root, self.staging_root)
         self.publisher = self.rename
 
@@ -292,7 +294,7 @@ def test_a_table_in_memory_is_written_recovered_and_read_as_any_other(root: str)
     with txsink.open_writer(uri, "w") as sink:
         assert (sink.last_epoch, sink.last_metadata) == (1, {"offset": 3})
         assert ids(uri) == [1, 2, 3]
-        assert MemoryStore().list(layout.default_staging_root(root)) == []
+        assert MemoryStore().list(paths.default_staging_root(root)) == []
         with sink.begin(2, mode="overwrite", partition_overwrite="dynamic") as txn:
             txn.write(rows(5))
     with pytest.raises(txsink.FencedError):

@@ -7,9 +7,10 @@ import sys
 import pytest
 
 from txsink.errors import InvalidRequestError
-from txsink.store import StorageOptions, open_store
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
 from txsink.store.memory import MemoryStore
+from txsink.store.opening import open_store
+from txsink.store.protocol import StorageOptions
 
 
 def refusal(uri: str, options: object = None) -> InvalidRequestError:
@@ -143,7 +144,7 @@ def test_other_colons_and_ats_are_no_password(uri: str) -> None:
 
 
 def test_a_port_is_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "txsink.store.hdfs", None)
+    monkeypatch.setitem(sys.modules, "txsink.store.hdfs.store", None)
     assert "password" not in str(refusal("hdfs://host:8020/t@home"))
 
 
@@ -155,7 +156,7 @@ def test_a_store_gets_the_options_as_a_plain_dictionary(monkeypatch: pytest.Monk
             given.append((uri, options))
             return self
 
-    monkeypatch.setitem(sys.modules, "txsink.store.s3", Module())
+    monkeypatch.setitem(sys.modules, "txsink.store.s3.store", Module())
     options = StorageOptions(key="canary")
     open_store("s3a://b/t", options)
     assert given == [("s3a://b/t", {"key": "canary"})]

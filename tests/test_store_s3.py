@@ -23,7 +23,6 @@ from botocore.exceptions import CredentialRetrievalError
 
 from contract_store import MIB, StoreRaces, UploadContract, contents, pending, race, stage
 from s3_servers import Server, parameters, started
-from txsink.entry import Upload
 from txsink.errors import (
     InternalError,
     InvalidRequestError,
@@ -31,8 +30,10 @@ from txsink.errors import (
     TxsinkError,
     UnavailableError,
 )
-from txsink.store import Store, Traits, open_store
-from txsink.store.s3 import S3Store
+from txsink.records import Upload
+from txsink.store.opening import open_store
+from txsink.store.protocol import Store, Traits
+from txsink.store.s3.store import S3Store
 
 PART_BYTES = 8 * MIB
 COUNT = itertools.count(1)
@@ -796,8 +797,8 @@ def test_one_bucket_is_one_place_and_nothing_is_ever_moved() -> None:
 
 
 def test_without_the_extra_the_store_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "txsink.store.s3")
-    monkeypatch.delitem(sys.modules, "txsink.store.s3_calls")
+    monkeypatch.delitem(sys.modules, "txsink.store.s3.store")
+    monkeypatch.delitem(sys.modules, "txsink.store.s3.calls")
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(InvalidRequestError, match=r"s3fs is missing\. .*txsink\[s3\]"):
         open_store("s3://bucket/t")

@@ -22,8 +22,9 @@ from s3_proxy import (
     tear_answer,
 )
 from s3_servers import Server
-from txsink.store import Store, open_store
-from txsink.store.s3 import S3Store
+from txsink.store.opening import open_store
+from txsink.store.protocol import Store
+from txsink.store.s3.store import S3Store
 
 DATA = bytes(9 * MIB)  # two parts
 FAULTS: dict[str, Callable[[int], Fault]] = {

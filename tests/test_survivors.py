@@ -13,9 +13,11 @@ import pytest
 
 from place import Place, copied, prepared, rows
 from seen import names, small_blocks
-from txsink import commands, layout, recovery, segment
+from txsink import paths
+from txsink.cli import commands
 from txsink.errors import ConflictError, InvalidRequestError
-from txsink.writer import Sink
+from txsink.log import expiry, segment
+from txsink.writing.writer import Sink
 
 __all__ = ["small_blocks"]
 
@@ -44,26 +46,26 @@ def shown(place: Place, versions: range) -> dict[int, tuple[list[int], list[str]
 
 
 def numbers(directory: Path) -> list[int]:
-    return sorted(version for name in names(directory) if (version := layout.parse_version(name)) is not None)
+    return sorted(version for name in names(directory) if (version := paths.parse_version(name)) is not None)
 
 
 def test_expiry_reaches_the_newest_summary_asked_for_and_not_one_version_more(place: Place, aged: Sink) -> None:
     """Planted: `<` for `<=` and back, in the boundary, the summaries, the entries and the removed files."""
     head = aged.log.state.version
     before = shown(place, range(head + 1))
-    summaries = numbers(place.path / layout.STATE_DIRECTORY)
+    summaries = numbers(place.path / paths.STATE_DIRECTORY)
     reached = set()
     for asked in range(head + 1):
         there = copied(place, asked)
-        boundary = recovery.expire(there.table().log, asked)
+        boundary = expiry.expire(there.table().log, asked)
         assert boundary == max([0, *(at for at in summaries if at <= asked)])
         reached.add(boundary)
-        kept = numbers(there.path / layout.LOG_DIRECTORY)
+        kept = numbers(there.path / paths.LOG_DIRECTORY)
         assert kept == list(range(boundary, head + (1 if boundary == 0 else 2)))
         assert shown(there, range(boundary, head + 1)) == {at: before[at] for at in range(boundary, head + 1)}
         needed = {path for at in range(boundary, head + 1) for path in before[at][2]} - {*before[head][2]}
         removed = {
-            name.split("/", 1)[1].removesuffix(".removed") for name in names(there.path / layout.REMOVED_DIRECTORY)
+            name.split("/", 1)[1].removesuffix(".removed") for name in names(there.path / paths.REMOVED_DIRECTORY)
         }
         assert removed == needed
         for gone in range(boundary):
@@ -79,9 +81,9 @@ def test_history_tells_the_content_of_each_epoch_whose_preparation_is_retained(p
     assert [one.version for one in place.table().history(3)] == [head, head - 1, head - 2]
     assert place.table().history(0) == []
     cut = 0
-    for boundary in numbers(place.path / layout.STATE_DIRECTORY):
+    for boundary in numbers(place.path / paths.STATE_DIRECTORY):
         there = copied(place, boundary)
-        assert recovery.expire(there.table().log, boundary) == boundary
+        assert expiry.expire(there.table().log, boundary) == boundary
         for one in there.table().history()[1:]:
             is_cut = one.kind == "commit" and (one.prepared or 0) < boundary
             cut += is_cut
@@ -95,11 +97,11 @@ def test_every_altered_fact_of_every_segment_is_found(place: Place, aged: Sink) 
     """Planted: the first or the last version was not compared. Seen: a fact beyond the range was believed."""
     aged.log.ensure_segments()
     assert place.table().verify() == []
-    directory = place.path / layout.SEGMENT_DIRECTORY
+    directory = place.path / paths.SEGMENT_DIRECTORY
     tried = 0
     for path in sorted(directory.iterdir()):
         whole = path.read_bytes()
-        pair = layout.parse_segment(path.name)
+        pair = paths.parse_segment(path.name)
         assert pair is not None
         facts = segment.decode(whole, path.name)
         for at, row in enumerate(facts.to_pylist()):
@@ -113,11 +115,11 @@ def test_every_altered_fact_of_every_segment_is_found(place: Place, aged: Sink) 
                 )
                 path.write_bytes(segment.encode(content))
                 found = [problem.where for problem in place.table().verify()]
-                assert f"{layout.SEGMENT_DIRECTORY}/{path.name}" in found, (row, change)
+                assert f"{paths.SEGMENT_DIRECTORY}/{path.name}" in found, (row, change)
                 tried += 1
         extra = {**row, "version": pair[1] + 1}
         path.write_bytes(segment.encode(segment.table([segment.Fact(**one) for one in [*facts.to_pylist(), extra]])))
-        assert f"{layout.SEGMENT_DIRECTORY}/{path.name}" in [problem.where for problem in place.table().verify()]
+        assert f"{paths.SEGMENT_DIRECTORY}/{path.name}" in [problem.where for problem in place.table().verify()]
         path.write_bytes(whole)
     assert tried > 30
 

@@ -71,21 +71,27 @@ class Planted(NamedTuple):
 
 PLANTED: dict[str, Planted] = {
     "a copy stages where the original does": Planted(
-        [("place.own_staging", [('origin = store.origin(f"{root}/{layout.LOG_DIRECTORY}")', 'origin = ""')])], "I6 I8"
+        [("staging.place.own_staging", [('origin = store.origin(f"{root}/{paths.LOG_DIRECTORY}")', 'origin = ""')])],
+        "I6 I8",
     ),
     "whose files they are is told by how the table is spelled": Planted(
-        [("place.own_staging", [('origin = store.origin(f"{root}/{layout.LOG_DIRECTORY}")', "origin = root")])],
+        [("staging.place.own_staging", [('origin = store.origin(f"{root}/{paths.LOG_DIRECTORY}")', "origin = root")])],
         "I6 I8 I9",
     ),
     "a retired run claims again": Planted(
-        [("transaction.standing", [("if run.generation is None and not log.is_retired", "if True or log.is_retired")])],
+        [
+            (
+                "protocol.fencing.standing",
+                [("if run.generation is None and not log.is_retired", "if True or log.is_retired")],
+            )
+        ],
         "I10",
         first=40,  # earlier seeds show the damage that the claim leads to (I6)
     ),
     "publish after commit": Planted(
         [
             (
-                "transaction.roll_forward",
+                "protocol.resolving.roll_forward",
                 [
                     ("        published = publisher.publish(prepared)\n", "        pass\n"),
                     ("    if not published.is_visible:\n", "    if False:\n"),
@@ -98,12 +104,13 @@ PLANTED: dict[str, Planted] = {
         first=12,  # seed 11 shows the damage as a replaced file that is missing (I8)
     ),
     "sweep without retiring": Planted(
-        [("recovery.sweep", [("        claim(log, run, tuple(sorted(unclaimed)))\n", "        pass\n")])], "I6 I8 I10"
+        [("protocol.sweeping.sweep", [("        claim(log, run, tuple(sorted(unclaimed)))\n", "        pass\n")])],
+        "I6 I8 I10",
     ),
     "delete on commit error": Planted(
         [
             (
-                "transaction.roll_forward",
+                "protocol.resolving.roll_forward",
                 [
                     (
                         "    except (CorruptError, UnavailableError):\n",
@@ -118,24 +125,24 @@ PLANTED: dict[str, Planted] = {
         "I6 I8",
     ),
     "a lost answer is taken for a success": Planted(
-        [("slots.put", [("            if created:\n", "            if created is not False:\n")])],
+        [("chain.put_once.put", [("            if created:\n", "            if created is not False:\n")])],
         "I3 I6 I7 I13 I14",
     ),
     "a slot that expired is used twice": Planted(
-        [("log.Log.append", [("if stands:", "if True:")])],
+        [("log.log.Log.append", [("if stands:", "if True:")])],
         "I3 I6 I7",
         first=20_000,  # one seed in some ten thousand shows it
     ),
     "replay unchecked": Planted(
-        [("transaction.is_committed", [("last is None or epoch > last", "True")])], "I1 I4 I6 I14"
+        [("protocol.preparing.is_committed", [("last is None or epoch > last", "True")])], "I1 I4 I6 I14"
     ),
     "damage is reported without looking again": Planted(
-        [("recovery._swept", [("and _was_replaced(log, run, name.path)", "and False")])],
+        [("protocol.sweeping._swept", [("and _was_replaced(log, run, name.path)", "and False")])],
         "I6",
         first=109_000,  # one seed in some ten thousand shows it
     ),
     "an unclaimed run resolves what others prepared": Planted(
-        [("writer.Sink._look_and_claim", [("self.identity.generation is None", "False")])], "I6"
+        [("writing.writer.Sink._look_and_claim", [("self.identity.generation is None", "False")])], "I6"
     ),
 }
 

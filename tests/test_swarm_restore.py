@@ -32,6 +32,6 @@ def test_no_row_is_lost_doubled_or_planted_when_a_table_is_restored_under_its_wr
 
 
 def test_without_the_look_before_the_put_the_search_finds_what_is_planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    rewrite(monkeypatch, "log.Log.append", ('if not self.is_as_read(slot["time_ms"]):', "if False:"))
+    rewrite(monkeypatch, "log.log.Log.append", ('if not self.is_as_read(slot["time_ms"]):', "if False:"))
     with pytest.raises(Violation, match=r"I7|I3"):
         searched(SEEDS)

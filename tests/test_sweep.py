@@ -8,11 +8,12 @@ import pytest
 
 from place import Place, commit, kinds, prepared, rows, stage_only, staged_files
 from seen import names, rows_of, staging
-from txsink import layout, recovery, transaction
-from txsink.decision import Action
+from txsink import paths
 from txsink.errors import CorruptError, FencedError
-from txsink.sink import open_sink
-from txsink.store.local import LocalStore
+from txsink.protocol import fencing, sweeping
+from txsink.publish.decision import Action
+from txsink.store.local.store import LocalStore
+from txsink.writing.opening import open_sink
 
 # -- sweep --------------------------------------------------------------------------------------------------
 
@@ -72,8 +73,8 @@ def test_a_dry_run_retires_nobody_and_says_what_would_be_done(place: Place) -> N
     before = names(place.path.parent)
     listed = sink.publisher.left(None, ())
     assert [one.action for one in sink.sweep(dry_run=True)] == [Action.DROP_STAGED]
-    nobody = transaction.Run("", "", 0)
-    swept = recovery.sweep(sink.log, nobody, sink.publisher, listed, dry_run=True)
+    nobody = fencing.Run("", "", 0)
+    swept = sweeping.sweep(sink.log, nobody, sink.publisher, listed, dry_run=True)
     assert [one.action for one in swept] == [Action.RETIRE]
     assert names(place.path.parent) == before
 
@@ -85,7 +86,7 @@ def test_unclaimed_files_of_another_writer_are_left_alone(place: Place) -> None:
     stage_only(other, 1)
     version = sink.log.state.version
     listed = sink.publisher.left(None, ())
-    swept = recovery.sweep(sink.log, sink.identity, sink.publisher, listed)
+    swept = sweeping.sweep(sink.log, sink.identity, sink.publisher, listed)
     assert [one.action for one in swept] == [Action.RETIRE]
     assert len(staged_files(place)) == 1
     assert sink.log.refresh().version == version
@@ -149,15 +150,15 @@ def test_half_made_log_objects_are_deleted_and_nothing_else(place: Place) -> Non
     place.write(1, rows(1))
     before = names(place.path)
     for directory in ("_txsink", "_txsink/log", "_txsink/state", "_txsink/files"):
-        half = place.path / layout.temporary_path(f"{directory}/x", "ab")
+        half = place.path / paths.temporary_path(f"{directory}/x", "ab")
         half.parent.mkdir(exist_ok=True)
         half.write_bytes(b"half")
     log = place.table().log
-    planned = recovery.temporaries(log, dry_run=True)
+    planned = sweeping.temporaries(log, dry_run=True)
     assert len(planned) == 4
     assert len(names(place.path)) == len(before) + 4
-    assert recovery.temporaries(log) == planned
-    assert (names(place.path), recovery.temporaries(log)) == (before, [])
+    assert sweeping.temporaries(log) == planned
+    assert (names(place.path), sweeping.temporaries(log)) == (before, [])
 
 
 # -- forget -------------------------------------------------------------------------------------------------
@@ -210,4 +211,4 @@ def test_a_writer_that_is_closed_after_a_restore_leaves_the_mark_that_leads_to_w
     sink.close()
     assert len([*place.path.glob("*.parquet")]) == 1
     place.sink().close()
-    assert [*place.path.glob("*.parquet"), *place.path.glob(f"{layout.MARK_DIRECTORY}/*/*")] == []
+    assert [*place.path.glob("*.parquet"), *place.path.glob(f"{paths.MARK_DIRECTORY}/*/*")] == []

@@ -19,11 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from place import Place, begin_publish, prepared, tree
-from txsink import recovery, transaction
 from txsink.errors import CorruptError, InvalidRequestError
-from txsink.state import OVERWRITE
-from txsink.store.local import LocalStore
-from txsink.table import open_table
+from txsink.log import expiry, gaps
+from txsink.log.state import OVERWRITE
+from txsink.protocol import resolving
+from txsink.reading.table import open_table
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, delay
 
 
@@ -104,7 +105,7 @@ def test_a_version_older_than_a_summary_is_read_like_any_other(place: Place) -> 
             if epoch == 50:
                 sink.settings = sink.settings._replace(merge_schema=True)
     table = place.table()
-    assert sorted(table.log.summaries()) == [63, 127]
+    assert sorted(gaps.summaries(table.log.slots)) == [63, 127]
     for version in (1, 60, 63, 64, 100, 127, 130, table.version):
         committed = [one for one in table.history() if one.kind == "commit" and one.version <= version]
         assert ids(table.to_arrow(version)) == list(range(len(committed))) if committed else True
@@ -383,7 +384,7 @@ def live_ids(epochs: int) -> list[int]:
 def test_versions_below_the_boundary_have_expired_and_the_rest_is_readable(place: Place) -> None:
     grown(place, 40)
     table = place.table()
-    boundary = recovery.expire(place.table().log, table.version)
+    boundary = expiry.expire(place.table().log, table.version)
     assert boundary == 63
     for reader in (place.table(), table.refresh()):
         assert reader.boundary == boundary
@@ -404,7 +405,7 @@ def test_a_version_that_only_a_pending_transaction_keeps_is_read_with_later_colu
             for epoch in range(2, 70):
                 with sink.begin(epoch) as txn:
                     txn.write({"id": [100 + epoch], "late": [epoch]})
-        assert recovery.expire(place.table().log, 127) == prepare.version
+        assert expiry.expire(place.table().log, 127) == prepare.version
         table = place.table()
         assert table.boundary == prepare.version
         assert table.to_arrow(prepare.version).to_pylist() == [{"id": 100, "late": None}]
@@ -420,7 +421,7 @@ def test_a_table_whose_version_expired_moves_on_to_the_newest(place: Place) -> N
         for epoch in range(20, 300):
             with sink.begin(epoch, mode="overwrite" if epoch % 10 == 5 else "append") as txn:
                 txn.write({"id": [epoch]})
-    recovery.expire(place.table().log, place.table().version)
+    expiry.expire(place.table().log, place.table().version)
     assert ids(tables[0].to_arrow()) == grown_ids
     assert [one.epoch for one in tables[1].files()] == grown_ids
     assert [one.version for one in tables[2].history()] == list(range(tables[2].version, tables[2].boundary - 1, -1))
@@ -433,7 +434,7 @@ def test_expiry_at_any_moment_leaves_a_reader_the_full_list(place: Place, tmp_pa
     expected, done = live_ids(70), []
 
     def expire(copy: Place) -> Callable[[], object]:
-        return lambda: recovery.expire(copy.table().log, 127)
+        return lambda: expiry.expire(copy.table().log, 127)
 
     for call in itertools.count(1):
         copy = Place(tmp_path / f"copy-{call}")
@@ -492,7 +493,7 @@ def test_history_tells_each_entry_newest_first(place: Place) -> None:
 
 def test_history_of_a_commit_whose_prepare_entry_expired_goes_without_its_content(place: Place) -> None:
     grown(place, 70)
-    recovery.expire(place.table().log, 127)
+    expiry.expire(place.table().log, 127)
     *later, last = place.table().history()
     assert (last.version, last.kind, last.epoch, last.prepared, last.files) == (127, "commit", 59, 126, None)
     assert all(one.files == 1 for one in later if one.kind == "commit")
@@ -505,7 +506,7 @@ def test_pending_tells_what_waits_and_how_far_it_is(place: Place) -> None:
         prepared(other, 7, {"id": [4]})
         before = place.table()
         begin_publish(sink, prepare)
-        transaction.abort(other.log, other.identity, other.publisher, other.log.refresh().pending_of("b")[0])
+        resolving.abort(other.log, other.identity, other.publisher, other.log.refresh().pending_of("b")[0])
         for table, states in ((before, ["prepared", "prepared"]), (place.table(), ["publishing", "aborting"])):
             first, second = table.pending()
             assert [first.state, second.state] == states

@@ -31,15 +31,15 @@ from contract_publish import PublishContract
 from programs import programs_of
 from s3_proxy import Proxy, proxied
 from s3_servers import Server, parameters, started
-from txsink import entry as entries
-from txsink import layout, log, recovery, segment
-from txsink.cli import main
+from txsink import paths
+from txsink.cli.main import main
+from txsink.environment import Stamps
 from txsink.errors import CorruptError, InvalidRequestError
-from txsink.sink import open_sink
-from txsink.slots import Stamps
-from txsink.store import open_store
-from txsink.store.s3 import S3Store
+from txsink.log import entry as entries, expiry, log, segment
+from txsink.store.opening import open_store
+from txsink.store.s3.store import S3Store
 from txsink.testing.objects import Objects, ObjectStore
+from txsink.writing.opening import open_sink
 from upload_site import UploadSite
 
 COUNT = itertools.count(1)
@@ -234,7 +234,7 @@ def test_an_overwrite_deletes_what_it_replaces_and_the_old_version_says_so(lake:
     with pytest.raises(InvalidRequestError, match="this store cannot keep replaced files"):
         lake.table().to_arrow(before.version)
     assert before.refresh().to_arrow()["id"].to_pylist() == [3]
-    assert not [name for name in lake.names() if name.startswith(layout.REMOVED_DIRECTORY)]
+    assert not [name for name in lake.names() if name.startswith(paths.REMOVED_DIRECTORY)]
 
 
 @on_all
@@ -352,19 +352,19 @@ def test_an_expired_entry_keeps_its_name_and_says_that_it_has_expired(
             put(sink, epoch, epoch, mode="overwrite" if epoch == 2 else "append")
         reader = lake.table()
         at = reader.version
-        before = [name for name in lake.names() if name.startswith(layout.LOG_DIRECTORY)]
-        boundary = recovery.expire(sink.log, at)
-        after = [name for name in lake.names() if name.startswith(layout.LOG_DIRECTORY)]
+        before = [name for name in lake.names() if name.startswith(paths.LOG_DIRECTORY)]
+        boundary = expiry.expire(sink.log, at)
+        after = [name for name in lake.names() if name.startswith(paths.LOG_DIRECTORY)]
         gone = min(boundary, segment.doubled(at + 2))  # what stands in one segment alone stays in its entries
         assert 4 < gone <= boundary < at
-        assert after == [*before, layout.entry_path(at + 1)]
+        assert after == [*before, paths.entry_path(at + 1)]
         store = sink.log.store
         slots = [store.read(f"{lake.root}/{name}", 1 << 20) for name in after]
         assert [data == entries.EXPIRED for data in slots] == [version < gone for version in range(at + 2)]
         assert store.put_if_absent(f"{lake.root}/{after[0]}", b"again", "x") is False
         with pytest.raises(InvalidRequestError, match="older ones have expired"):
             reader.refresh().to_arrow(boundary - 1)
-        assert recovery.expire(sink.log, sink.log.state.version - 1) >= boundary
+        assert expiry.expire(sink.log, sink.log.state.version - 1) >= boundary
         put(sink, 8, 8)
     assert lake.write(9, {"id": [9]}) == "committed"
     assert lake.rows() == lake.seen() == list(range(2, 10))
@@ -541,7 +541,7 @@ def test_the_command_takes_its_credentials_from_the_environment(
 # -- requests ---------------------------------------------------------------------------------------------
 
 
-OFF_THE_COMMIT_PATH = (f"/{layout.STATE_DIRECTORY}/", f"/{layout.SEGMENT_DIRECTORY}/")
+OFF_THE_COMMIT_PATH = (f"/{paths.STATE_DIRECTORY}/", f"/{paths.SEGMENT_DIRECTORY}/")
 A_FILE = ["CreateMultipartUpload", "UploadPart"]
 COMPLETE, PUT, GET, LIST = "CompleteMultipartUpload", "PutObject", "GetObject", "ListObjectsV2"
 
@@ -573,7 +573,7 @@ def test_an_epoch_costs_three_requests_a_file_and_six_for_the_log(
             assert sent(proxy, partial(put_rows, sink, epoch, one_file)) == [
                 *(*A_FILE, PUT, GET, GET, COMPLETE, PUT, GET, PUT)
             ]
-        summaries = [name for name in lake.names() if name.startswith(layout.STATE_DIRECTORY)]
+        summaries = [name for name in lake.names() if name.startswith(paths.STATE_DIRECTORY)]
         assert len(summaries) == 1
         three = {"id": [1, 2, 3], "day": ["a", "b", "c"]}
         found = sent(proxy, partial(put_rows, sink, 40, three))

@@ -11,7 +11,7 @@ import pytest
 
 from contract_store import MoveContract, UploadContract
 from txsink.errors import OutcomeUnknownError
-from txsink.store import Store
+from txsink.store.protocol import Store
 from txsink.testing import (
     Crash,
     FaultyStore,
@@ -209,7 +209,7 @@ def test_the_fixtures_fail_a_test_whose_faults_did_not_happen(tmp_path: Path) ->
     assert "1 planned faults never happened in 0 calls" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["txsink", "txsink.table", "txsink.sink"])
+@pytest.mark.parametrize("name", ["txsink", "txsink.reading.table", "txsink.writing.opening"])
 def test_nothing_of_txsink_loads_the_testing_package(name: str) -> None:
     program = f"import sys, {name}; print([one for one in sys.modules if 'txsink.testing' in one or one == 'pytest'])"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -19,28 +19,43 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-# A module of txsink imports only what stands before it.
-ORDER = (
-    "errors", "process", "calls", "layout", "entry", "store", "schema", "conform", "segment", "state",
-    "values", "rows", "buffer", "stats", "parquet", "staged", "stage", "place",
-    "stager", "slots", "gaps", "log", "outcome", "blank",
-    "delta_state", "delta", "delta_actions", "delta_back", "delta_agreement", "delta_overwrite", "delta_files",
-    "delta_upkeep", "adopt",
-    "decision", "publish", "admission", "transaction", "recovery", "snapshot", "history", "delta_view", "audit",
-    "repair", "workplace", "txn", "writer", "ground", "sink", "convert", "table", "two_phase", "file_sink",
-    "plans", "commands", "commands_repair", "cli", "__main__", "testing",
-)  # fmt: skip
+# The floor plan: each room (a package of txsink, or a module at its top) with the rooms that it may import.
+FLOOR: dict[str, str] = {
+    "errors": "",
+    "paths": "",
+    "environment": "errors",
+    "records": "paths",
+    "schema": "errors paths records",
+    "store": "errors paths environment records",
+    "chain": "errors store",
+    "log": "errors paths environment records store chain",
+    "staging": "errors paths environment records schema store",
+    "delta": "errors paths environment records schema store chain staging",
+    "publish": "errors paths environment records schema store staging log delta",
+    "protocol": "errors paths environment records schema store staging log publish",
+    "writing": "errors paths environment records schema store staging log delta publish protocol",
+    "reading": "errors paths environment records schema store staging log delta publish",
+    "two_phase": "errors paths environment records store staging writing",
+    "upkeep": "errors paths environment records schema store staging log delta publish protocol reading",
+    "following": "errors paths environment records store log reading writing",
+    "kafka": "errors paths environment records following",
+    "observing": "errors paths environment records store log publish reading",
+    "conversion": "errors paths environment records store staging log delta publish protocol writing reading",
+}
+# On top stand the front door, the command line and what tests of others may use.
+TOP = ("__init__", "cli", "__main__", "testing")
+EMPTY = ("following", "kafka", "observing")  # what is to come
 
 # What may be imported in few places only; nowhere else in txsink/ (and, where it says so, in formats/).
-FILE_SYSTEM = ("txsink/store/local", "txsink/process.py", "txsink/cli.py", "txsink/testing/")
+FILE_SYSTEM = ("txsink/store/local", "txsink/environment.py", "txsink/cli/main.py", "txsink/testing/")
 ONLY_IN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("os", "shutil", "tempfile", "glob", "fcntl", "pathlib"), (*FILE_SYSTEM, "formats/")),
-    **dict.fromkeys(("time", "uuid", "secrets"), ("txsink/sink.py",)),
-    "random": ("txsink/sink.py", "txsink/testing/"),
+    **dict.fromkeys(("time", "uuid", "secrets"), ("txsink/environment.py",)),
+    "random": ("txsink/environment.py", "txsink/testing/"),
     **dict.fromkeys(("s3fs", "botocore", "aiobotocore"), ("txsink/store/s3",)),
-    **dict.fromkeys(("click", "rich"), ("txsink/cli.py",)),
+    **dict.fromkeys(("click", "rich"), ("txsink/cli/main.py",)),
     **dict.fromkeys(("tests", "benchmarks", "examples", "asyncio"), ()),
-    "deltalake": ("txsink/delta.py",),
+    "deltalake": ("txsink/delta/log.py",),
     "pytest": ("txsink/testing/fixtures.py",),
     "fsspec": ("txsink/store/memory.py", "txsink/store/s3"),
     "hdfs_native": ("txsink/store/hdfs",),
@@ -48,22 +63,16 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "pyspark_txsink": ("formats/",),
 }
 CALLERS = {
-    ("log", "append"): (
-        "txsink/transaction.py",
-        "txsink/recovery.py",
-        "txsink/blank.py",
-        "txsink/convert.py",
-        "txsink/log.py",
-        "txsink/testing/",
-    ),
+    ("log", "append"): ("txsink/protocol/", "txsink/conversion.py", "txsink/log/", "txsink/testing/"),
     ("store", "delete"): (
-        "txsink/recovery.py",
-        "txsink/repair.py",
-        "txsink/adopt.py",
-        "txsink/convert.py",
-        "txsink/delta_upkeep.py",  # its own scratch files
+        "txsink/protocol/sweeping.py",
+        "txsink/log/expiry.py",
+        "txsink/log/slots.py",
+        "txsink/upkeep/repair.py",
+        "txsink/staging/adopt.py",
+        "txsink/conversion.py",
+        "txsink/delta/checkpoints.py",  # its own scratch files
         "txsink/publish/",
-        "txsink/slots.py",
         "txsink/store/",
         "txsink/testing/",
     ),
@@ -162,36 +171,50 @@ def calls(text: str) -> Iterator[tuple[int, str, str]]:
 # -- the rules ---------------------------------------------------------------------------------------------
 
 
+def room_of(dotted: str) -> str:
+    """The room that `txsink.room.module` lies in."""
+    return dotted.split(".")[1] if "." in dotted else "__init__"
+
+
 @rule
-def a_module_imports_only_modules_that_stand_before_it(source: Source) -> Iterator[str]:
+def a_room_imports_only_rooms_below_it(source: Source) -> Iterator[str]:
     if not source.path.startswith("txsink/") or not is_engine(source):
         return
-    module = PurePosixPath(source.path).with_suffix("").parts[1]
-    if module not in (*ORDER, "__init__"):
-        yield f"1: {module} has no place in the order"
+    room = PurePosixPath(source.path).with_suffix("").parts[1]
+    if room not in (*FLOOR, *TOP):
+        yield f"1: {room} has no place in the floor plan"
         return
-    rank = ORDER.index(module if module in ORDER else "cli")
+    below = FLOOR.get(room, " ".join([*FLOOR, *TOP[: TOP.index(room)]] if room in TOP else [])).split()
     for line, name in imports(source.text):
-        top, _, rest = name.partition(".")
-        target = rest.partition(".")[0]
-        if top == "":
+        if name.startswith("."):
             yield f"{line}: a relative import"
-        elif top == "txsink" and target not in ORDER and module != "cli":
-            yield f"{line}: imports {name}, not the module that holds it"
-        elif top == "txsink" and target in ORDER and target != module and ORDER.index(target) >= rank:
-            yield f"{line}: imports {name}, which comes later"
+        if name.partition(".")[0] != "txsink" or room_of(name) == room:
+            continue
+        if room_of(name) not in (*FLOOR, *TOP):
+            if name != "txsink.__version__":
+                yield f"{line}: imports {name}, not the module that holds it"
+        elif room_of(name) not in below:
+            yield f"{line}: imports {name}, which {room} may not know"
+
+
+@rule
+def a_package_opens_with_one_sentence_and_holds_nothing_else(source: Source) -> Iterator[str]:
+    if not fnmatch(source.path, "txsink/*/__init__.py") or source.path == "txsink/testing/__init__.py":
+        return
+    sentence = (ast.get_docstring(parsed(source.text)) or "").partition("\n")[0]
+    if len(parsed(source.text).body) != 1 or not sentence.endswith("."):
+        yield "1: not a sentence alone"
 
 
 @rule
 def stores_never_import_each_other(source: Source) -> Iterator[str]:
     path = PurePosixPath(source.path)
-    if path.parent.as_posix() != "txsink/store" or path.name == "__init__.py" or path.suffix != ".py":
+    if not fnmatch(source.path, "txsink/store/*.py"):
         return
-    stores = {other.stem for other in (ROOT / "txsink" / "store").glob("*.py")} | {"local", "hdfs", "s3"}
+    own = path.parts[2].removesuffix(".py")
+    kinds = {other.stem for other in (ROOT / "txsink" / "store").iterdir()} - {"protocol", "opening", own}
     for line, name in imports(source.text):
-        other = name.split(".")[2] if name.startswith("txsink.store.") else ""
-        # A store that fills several modules: all are named after the first.
-        if other in stores and other.partition("_")[0] != path.stem.partition("_")[0]:
+        if name.startswith("txsink.store.") and name.split(".")[2] in kinds:
             yield f"{line}: imports {name}"
 
 
@@ -206,8 +229,8 @@ def disk_clock_chance_and_clients_are_used_only_where_they_belong(source: Source
 
 
 @rule
-def only_the_sink_asks_for_the_date(source: Source) -> Iterator[str]:
-    if not is_engine(source) or source.path == "txsink/sink.py":
+def only_the_environment_asks_for_the_date(source: Source) -> Iterator[str]:
+    if not is_engine(source) or source.path == "txsink/environment.py":
         return
     for line, receiver, method in calls(source.text):
         if receiver in {"datetime", "date", "dt"} and method in {"now", "utcnow", "today"}:
@@ -216,7 +239,7 @@ def only_the_sink_asks_for_the_date(source: Source) -> Iterator[str]:
 
 @rule
 def only_the_cli_prints(source: Source) -> Iterator[str]:
-    if not is_engine(source) or source.path == "txsink/cli.py":
+    if not is_engine(source) or source.path == "txsink/cli/main.py":
         return
     for node in ast.walk(parsed(source.text)):
         if isinstance(node, ast.Name) and node.id == "print":
@@ -254,8 +277,8 @@ def files_and_functions_fit_in_the_head(source: Source) -> Iterator[str]:
 
 @rule
 def every_module_says_what_it_promises_relies_on_and_does_not_promise(source: Source) -> Iterator[str]:
-    # A package's front door only lists names.
-    if not is_engine(source) or source.path in {"txsink/__init__.py", "formats/pyspark_txsink/__init__.py"}:
+    # A front door only lists names, and a package has its sentence.
+    if not is_engine(source) or (source.path.endswith("/__init__.py") and source.path != "txsink/testing/__init__.py"):
         return
     essay = ast.get_docstring(parsed(source.text)) or ""
     for words in ("Promises", "Relies on", "Does not promise"):
@@ -305,7 +328,7 @@ def a_log_has_exactly_one_commit_point(source: Source) -> Iterator[str]:
         return
     lines = [line for line, text in comments(source.text).items() if "COMMIT POINT" in text]
     # The Delta layout commits where the Delta log does.
-    expected = 1 if source.path in {"txsink/transaction.py", "txsink/delta.py"} else 0
+    expected = 1 if source.path in {"txsink/protocol/resolving.py", "txsink/delta/log.py"} else 0
     if len(lines) != expected:
         yield f"{lines[0] if lines else 1}: {len(lines)} commit points, expected {expected}"
 
@@ -365,11 +388,49 @@ def test_every_invariant_of_the_core_is_cited_by_a_test() -> None:
     assert uncited(texts) == []
 
 
+def test_the_floor_plan_lists_only_rooms_above_it_and_all_of_them_are_there() -> None:
+    rooms = [*FLOOR]
+    for at, (room, below) in enumerate(FLOOR.items()):
+        assert {*below.split()} <= {*rooms[:at]}, room
+    there = {
+        path.stem for path in (ROOT / "txsink").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert there == {*FLOOR, *TOP}
+    assert all([path.name for path in (ROOT / "txsink" / room).glob("*.py")] == ["__init__.py"] for room in EMPTY)
+
+
+def cycle(wanted: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other in a circle."""
+    left = dict(wanted)
+    while free := [name for name, others in left.items() if not others & {*left} - {name}]:
+        for name in free:
+            del left[name]
+    return sorted(left)
+
+
+def imported_modules() -> dict[str, set[str]]:
+    """What each module of txsink imports of it."""
+    engine = {
+        source.path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): source
+        for source in tree()
+        if is_engine(source) and source.path.startswith("txsink/")
+    }
+    return {
+        module: {name if name in engine else name.rpartition(".")[0] for _, name in imports(source.text)}
+        for module, source in engine.items()
+    }
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert cycle({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
+    assert cycle(imported_modules()) == []
+
+
 def test_the_walk_sees_the_whole_tree() -> None:
     paths = {source.path for source in tree()}
     assert {
-        "txsink/entry.py",
-        "txsink/store/local.py",
+        "txsink/log/entry.py",
+        "txsink/store/local/store.py",
         "tests/test_tidy.py",
         ".ci/run",
         "requirements/test.txt",
@@ -382,90 +443,104 @@ def test_the_walk_sees_the_whole_tree() -> None:
 ESSAY = '"""X.\n\nPromises: a.\nRelies on: b.\nDoes not promise: c.\n"""\n'
 # For each rule: path, bad text, good text.
 TRIALS: dict[Rule, list[tuple[str, str, str]]] = {
-    a_module_imports_only_modules_that_stand_before_it: [
-        ("txsink/log.py", "from txsink.sink import x", "from txsink.state import x"),
-        ("txsink/log.py", "from txsink import sink", "from txsink import layout"),
-        ("txsink/log.py", "import txsink.recovery", "import txsink.entry"),
-        ("txsink/log.py", "import txsink", "import msgspec"),
-        ("txsink/log.py", "from txsink import write", "import pyarrow"),
-        ("txsink/log.py", "from .state import x", "from txsink.state import x"),
-        ("txsink/log.py", "def f():\n    import txsink.cli", ""),
-        ("txsink/store/s3.py", "import txsink.log", "from txsink.store import Tail"),
-        ("txsink/__init__.py", "from txsink.cli import main", "from txsink.sink import x"),
+    a_room_imports_only_rooms_below_it: [
+        ("txsink/log/log.py", "from txsink.publish.rename import x", "from txsink.log.state import x"),
+        ("txsink/log/log.py", "from txsink.staging import parquet", "from txsink import paths"),
+        ("txsink/log/log.py", "import txsink.protocol.recovery", "import txsink.records"),
+        ("txsink/log/log.py", "import txsink", "import msgspec"),
+        ("txsink/log/log.py", "from txsink import write", "import pyarrow"),
+        ("txsink/log/log.py", "from .state import x", "from txsink.log.state import x"),
+        ("txsink/log/log.py", "def f():\n    import txsink.cli.main", ""),
+        ("txsink/staging/rows.py", "from txsink.log import entry", "from txsink.store.protocol import Tail"),
+        ("txsink/delta/state.py", "from txsink.log import entry", "from txsink.staging import parquet"),
+        ("txsink/reading/table.py", "from txsink.writing import opening", "from txsink.log.log import Log"),
+        ("txsink/writing/writer.py", "from txsink.reading import table", "from txsink.protocol import recovery"),
+        ("txsink/store/s3/store.py", "import txsink.log.log", "from txsink.store.protocol import Tail"),
+        ("txsink/__init__.py", "from txsink.cli.main import main", "from txsink.writing.opening import x"),
         ("txsink/__init__.py", "from txsink.testing import Crash", ""),
-        ("txsink/cli.py", "from txsink.testing.faults import Fault", "from txsink.sink import x"),
-        ("txsink/testing/faults.py", "from txsink import write", "from txsink.cli import main"),
-        ("txsink/errors.py", "import txsink.layout", "import typing"),
+        ("txsink/cli/main.py", "from txsink.testing.faults import Fault", "from txsink import __version__"),
+        ("txsink/testing/faults.py", "from txsink import write", "from txsink.cli.main import main"),
+        ("txsink/errors.py", "import txsink.paths", "import typing"),
         ("txsink/unheard_of.py", "x = 1", ""),
     ],
+    a_package_opens_with_one_sentence_and_holds_nothing_else: [
+        ("txsink/log/__init__.py", "", '"""A log."""'),
+        ("txsink/publish/delta/__init__.py", '"""A log."""\n\nx = 1', ""),
+        ("txsink/log/__init__.py", '"""A log"""', '"""A log.\n\nAnd more.\n"""'),
+    ],
     stores_never_import_each_other: [
-        ("txsink/store/s3.py", "from txsink.store.local import LocalStore", "from txsink.store import Tail"),
-        ("txsink/store/s3.py", "from txsink.store import local", "from txsink.errors import x"),
+        (
+            "txsink/store/s3/store.py",
+            "from txsink.store.local.store import LocalStore",
+            "from txsink.store.s3 import x",
+        ),
+        ("txsink/store/memory.py", "from txsink.store.local import store", "from txsink.store.protocol import x"),
+        ("txsink/store/s3/calls.py", "from txsink.store import memory", "from txsink.errors import x"),
     ],
     disk_clock_chance_and_clients_are_used_only_where_they_belong: [
-        ("txsink/log.py", "import os", "import io"),
-        ("txsink/log.py", "from os.path import join", "import posixpath"),
-        ("txsink/store/local.py", "from time import sleep", "import os"),
-        ("txsink/recovery.py", "import uuid", "import json"),
-        ("txsink/sink.py", "import deltalake", "import time, uuid, random"),
-        ("txsink/table.py", "def f():\n    import rich", "import pyarrow"),
-        ("txsink/sink.py", "import pyspark", "import pyarrow"),
+        ("txsink/log/log.py", "import os", "import io"),
+        ("txsink/log/log.py", "from os.path import join", "import posixpath"),
+        ("txsink/store/local/store.py", "from time import sleep", "import os"),
+        ("txsink/protocol/recovery.py", "import uuid", "import json"),
+        ("txsink/environment.py", "import deltalake", "import time, uuid, random"),
+        ("txsink/reading/table.py", "def f():\n    import rich", "import pyarrow"),
+        ("txsink/writing/opening.py", "import pyspark", "import pyarrow"),
         ("txsink/testing/faults.py", "import pytest", "import random"),
         ("txsink/testing/faults.py", "import time", "import os"),
         ("formats/pyspark_txsink/x.py", "import time", "import pyspark, os"),
     ],
-    only_the_sink_asks_for_the_date: [
-        ("txsink/log.py", "datetime.datetime.now()", "datetime.fromtimestamp(0)"),
+    only_the_environment_asks_for_the_date: [
+        ("txsink/log/log.py", "datetime.datetime.now()", "datetime.fromtimestamp(0)"),
     ],
     only_the_cli_prints: [
-        ("txsink/log.py", "print(1)", "repr(1)"),
-        ("txsink/log.py", "sys.stderr.write('x')", "x.write('x')"),
+        ("txsink/log/log.py", "print(1)", "repr(1)"),
+        ("txsink/log/log.py", "sys.stderr.write('x')", "x.write('x')"),
     ],
     no_module_has_a_vague_name: [
         ("txsink/utils.py", "", ""),
         ("txsink/common/x.py", "", ""),
     ],
     no_assert_outside_tests: [
-        ("txsink/log.py", "assert x", "check(x)"),
+        ("txsink/log/log.py", "assert x", "check(x)"),
         ("benchmarks/run.py", "def f():\n    assert x", "check(x)"),
     ],
     files_and_functions_fit_in_the_head: [
-        ("txsink/log.py", "\n" * 401, "\n" * 400),
-        ("txsink/log.py", "def f():\n" + "    x()\n" * 60, "def f():\n" + "    x()\n" * 59),
+        ("txsink/log/log.py", "\n" * 401, "\n" * 400),
+        ("txsink/log/log.py", "def f():\n" + "    x()\n" * 60, "def f():\n" + "    x()\n" * 59),
     ],
     every_module_says_what_it_promises_relies_on_and_does_not_promise: [
-        ("txsink/log.py", "x = 1", ESSAY),
-        ("txsink/log.py", ESSAY.replace("Relies on", "Uses"), ESSAY),
+        ("txsink/log/log.py", "x = 1", ESSAY),
+        ("txsink/log/log.py", ESSAY.replace("Relies on", "Uses"), ESSAY),
     ],
     order_comments_have_their_one_form: [
-        ("txsink/log.py", "# ORDER: a then b (I3).", "# ORDER: a before b, else c (I3)."),
-        ("txsink/log.py", "# ORDER: a before b, else c.", "# ORDER: a before b, else\n# c (I13)."),
-        ("txsink/log.py", "# ORDER: a before b, else c (I17).", "# ORDER: a before b, else c (I16)."),
-        ("txsink/log.py", "# ORDER: a before b,\n# else c\n# (I3).", "# a comment"),
+        ("txsink/log/log.py", "# ORDER: a then b (I3).", "# ORDER: a before b, else c (I3)."),
+        ("txsink/log/log.py", "# ORDER: a before b, else c.", "# ORDER: a before b, else\n# c (I13)."),
+        ("txsink/log/log.py", "# ORDER: a before b, else c (I17).", "# ORDER: a before b, else c (I16)."),
+        ("txsink/log/log.py", "# ORDER: a before b,\n# else c\n# (I3).", "# a comment"),
     ],
     whatever_takes_something_away_says_what_and_by_which_proof: [
-        ("txsink/log.py", "self.store.delete(x)", "# DELETES: x; proof: the log (I8).\nself.store.delete(x)"),
-        ("txsink/log.py", "# DELETES: x.\ndelta.prune(x, y)", "delta.prune(x, y)  # DELETES: x; proof: y (I8)."),
+        ("txsink/log/log.py", "self.store.delete(x)", "# DELETES: x; proof: the log (I8).\nself.store.delete(x)"),
+        ("txsink/log/log.py", "# DELETES: x.\ndelta.prune(x, y)", "delta.prune(x, y)  # DELETES: x; proof: y (I8)."),
         (
             "txsink/store/x.py",
             "def drop():\n    os.unlink(x)",
             "def delete():\n    os.unlink(x)",
         ),
         (
-            "txsink/convert.py",
+            "txsink/conversion.py",
             "# DELETES: x; proof: y (I8).\n\ntable.cleanup_metadata()",
             "# DELETES: x; proof: y, or it\n# was z (I8).\ntable.cleanup_metadata()",
         ),
     ],
     a_log_has_exactly_one_commit_point: [
-        ("txsink/transaction.py", "x = 1", "x = 1  # COMMIT POINT"),
-        ("txsink/transaction.py", "# COMMIT POINT\n# COMMIT POINT", "'COMMIT POINT'  # COMMIT POINT"),
-        ("txsink/log.py", "# COMMIT POINT", "x = 1"),
+        ("txsink/protocol/resolving.py", "x = 1", "x = 1  # COMMIT POINT"),
+        ("txsink/protocol/resolving.py", "# COMMIT POINT\n# COMMIT POINT", "'COMMIT POINT'  # COMMIT POINT"),
+        ("txsink/log/log.py", "# COMMIT POINT", "x = 1"),
     ],
     entries_are_appended_and_files_deleted_only_where_the_order_rules_stand: [
-        ("txsink/writer.py", "self._log.append(x)", "names.append(x)"),
-        ("txsink/stage.py", "log.store.delete(x)", "x.discard()"),
-        ("txsink/log.py", "self.store.delete(x)", "self.append(x)"),
+        ("txsink/writing/writer.py", "self._log.append(x)", "names.append(x)"),
+        ("txsink/staging/epoch_stager.py", "log.store.delete(x)", "x.discard()"),
+        ("txsink/log/log.py", "self.store.delete(x)", "self.append(x)"),
     ],
     no_file_names_a_machine_or_a_registry: [
         ("README.md", "see /" + "home/me/data", "see /data/home"),

@@ -7,14 +7,15 @@ import pytest
 
 from place import Place, kinds, prepared, rows, staged_files
 from seen import by_directory, by_log, names, rows_of, small_blocks, staging
-from txsink import layout, transaction
-from txsink.entry import Prepare
+from txsink import paths
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError, UnavailableError
-from txsink.publish import Published
+from txsink.log.entry import Prepare
+from txsink.protocol import preparing, resolving
+from txsink.publish.protocol import Published
 from txsink.publish.rename import RenamePublisher
-from txsink.sink import open_sink
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore
+from txsink.writing.opening import open_sink
 
 __all__ = ["small_blocks"]
 
@@ -158,7 +159,7 @@ def test_a_replay_writes_nothing_and_says_so(place: Place) -> None:
         txn.abort()
         assert (result.outcome, result.files, result.rows, result.version) == ("already-committed", 0, 0, 2)
     assert rows_of(place.path) == [1]
-    assert [name for name in names(place.path.parent) if name not in before] == [f"T/{layout.entry_path(3)}"]
+    assert [name for name in names(place.path.parent) if name not in before] == [f"T/{paths.entry_path(3)}"]
 
 
 def test_an_epoch_committed_by_others_while_it_was_staged_writes_nothing(place: Place) -> None:
@@ -244,7 +245,7 @@ def test_preparing_the_same_files_again_is_no_second_transaction(place: Place) -
     content = txn._sealed()
     txn.prepare()
     version = sink.log.state.version
-    assert transaction.prepare(sink.log, sink.identity, sink.publisher, content)
+    assert preparing.prepare(sink.log, sink.identity, sink.publisher, content)
     assert (sink.log.state.version, sink.pending) == (version, [1])
 
 
@@ -280,7 +281,7 @@ def test_committing_what_another_object_of_the_run_aborted_is_told(place: Place)
     txn.prepare()
     two.abort(1) if two.log.refresh() else None
     with pytest.raises(ConflictError, match="it was aborted meanwhile"):
-        transaction.roll_forward(
+        resolving.roll_forward(
             one.log,
             one.identity,
             NoPublisher(one.log.store, one.log.root, f"{one.log.root}/{one.publisher.staging}"),

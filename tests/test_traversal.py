@@ -18,26 +18,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fence import EscapeError, fenced
-from txsink import layout, segment
-from txsink.commands import explain, files, log, pending, status, sweep, verify
-from txsink.entry import ENTRY_BYTES_MAX, DataFile, Prepare, decode, encode, seal, unseal
+from txsink import paths
+from txsink.cli.commands import explain, files, log, pending, status, sweep, verify
+from txsink.environment import Stamps
 from txsink.errors import CorruptError, InvalidRequestError, TxsinkError
-from txsink.segment import Fact
-from txsink.sink import open_sink
-from txsink.slots import Stamps
-from txsink.state import State
-from txsink.state import decode as decode_state
-from txsink.state import encode as encode_state
-from txsink.store import Store
-from txsink.store.local import LocalStore
-from txsink.table import open_log
+from txsink.log import segment
+from txsink.log.entry import ENTRY_BYTES_MAX, Prepare, decode, encode, seal, unseal
+from txsink.log.segment import Fact
+from txsink.log.state import State, decode as decode_state, encode as encode_state
+from txsink.reading.table import open_log
+from txsink.records import DataFile
+from txsink.store.local.store import LocalStore
+from txsink.store.protocol import Store
 from txsink.testing.simdisk import SimDisk
-from txsink.txn import new_stager
-from txsink.writer import Sink
+from txsink.writing.opening import open_sink
+from txsink.writing.transaction import new_stager
+from txsink.writing.writer import Sink
 
 ROOT, STAGING = "/data/T", "/data/.T.txsink"
 
@@ -114,7 +113,7 @@ def test_a_partition_value_stays_a_value(values: list[str]) -> None:
                     txn.write({"id": [epoch], "k": [value]})
                 written.append({"id": epoch, "k": value})
             except InvalidRequestError:
-                assert "\x00" in value or len(layout.escape(value).encode()) > 200
+                assert "\x00" in value or len(paths.escape(value).encode()) > 200
     assert site.rows() == written if written else True
     assert all_inside(site)
 
@@ -139,7 +138,7 @@ def test_names_of_writers_and_runs_stay_names(writer: str, run: str) -> None:
         with site.sink(writer, run=run) as sink, sink.begin(0) as txn:
             txn.write({"id": [1]})
     except InvalidRequestError:
-        assert layout.name_problem(writer) or layout.name_problem(run)
+        assert paths.name_problem(writer) or paths.name_problem(run)
     else:
         assert site.rows() == [{"id": 1}]
         # Its left-overs are its own: a name like another's directory is another name.
@@ -229,7 +228,7 @@ def test_an_entry_that_names_a_file_elsewhere_is_corrupt(path: str) -> None:
             site.sink().close()
         except (CorruptError, InvalidRequestError):
             continue
-        assert layout.is_data_path(hostile)
+        assert paths.is_data_path(hostile)
     assert all_inside(site)
 
 
@@ -276,14 +275,16 @@ def test_a_fact_reads_as_a_file_of_the_table_or_is_corrupt(text: str) -> None:
         except CorruptError:
             continue
         else:
-            assert layout.is_data_path(file.path)
+            assert paths.is_data_path(file.path)
 
 
 @given(HOSTILE)
 def test_what_passes_the_quick_look_at_many_paths_stays_below_the_root(text: str) -> None:
-    paths = [f"{text}/{FILE_NAME}", text, f"k={text}/{FILE_NAME}", f"{text}=v/{FILE_NAME}", f"k=v/{text}"]
-    for path, fits in zip(paths, pc.match_substring_regex(pa.array(paths), layout.DATA_PATH).to_pylist(), strict=True):
-        assert fits or not layout.is_data_path(path), "a path that a writer makes is refused"
+    found_paths = [f"{text}/{FILE_NAME}", text, f"k={text}/{FILE_NAME}", f"{text}=v/{FILE_NAME}", f"k=v/{text}"]
+    for path, fits in zip(
+        found_paths, pc.match_substring_regex(pa.array(found_paths), paths.DATA_PATH).to_pylist(), strict=True
+    ):
+        assert fits or not paths.is_data_path(path), "a path that a writer makes is refused"
         if fits:
             assert not {".", "..", ""} & {*path.split("/")}
             assert "\x00" not in path

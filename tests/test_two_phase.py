@@ -22,22 +22,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from programs import programs_of
-from txsink import layout
+from txsink import paths
+from txsink.environment import Stamps
 from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError, TxsinkError, UnavailableError
-from txsink.file_sink import FileTransaction, ParquetFileSink
-from txsink.sink import open_sink, open_writer
-from txsink.slots import Stamps
-from txsink.store import Store
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
+from txsink.store.protocol import Store
 from txsink.testing.faults import FaultyStore, crash_after, crash_before, fail_before
 from txsink.testing.simdisk import Crash
-from txsink.two_phase import TwoPhaseCommitSink
-from txsink.writer import Sink
+from txsink.two_phase.file_sink import FileTransaction, ParquetFileSink
+from txsink.two_phase.sink import TwoPhaseCommitSink
+from txsink.writing.opening import open_sink, open_writer
+from txsink.writing.writer import Sink
 
 State = dict[str, Any] | None
 AnySink = TwoPhaseCommitSink[Any, Any]
@@ -415,7 +414,7 @@ class TwoPhaseSuite:
         sink = target.open(transaction_timeout_seconds=1, timeout_warning_ratio=0.5, now_ms=lambda: next(clock))
         target.write(sink, 42)
         sink.snapshot_state(1)
-        with caplog.at_level(logging.WARNING, "txsink.two_phase"):
+        with caplog.at_level(logging.WARNING, "txsink.two_phase.sink"):
             sink.notify_checkpoint_complete(1)
         assert "the transaction of checkpoint 1 is open for" in caplog.text
         assert target.visible() == [42]
@@ -426,7 +425,7 @@ class TwoPhaseSuite:
         sink = target.open(transaction_timeout_seconds=1, now_ms=lambda: 0)
         target.write(sink, 42)
         sink.snapshot_state(1)
-        with caplog.at_level(logging.WARNING, "txsink.two_phase"):
+        with caplog.at_level(logging.WARNING, "txsink.two_phase.sink"):
             sink.notify_checkpoint_complete(1)
         assert caplog.text == ""
 
@@ -441,7 +440,7 @@ class TwoPhaseSuite:
     ) -> None:
         saved = self._expired(target)
         sink = target.open(transaction_timeout_seconds=1, drop_expired=True, now_ms=lambda: 1001)
-        with caplog.at_level(logging.ERROR, "txsink.two_phase"):
+        with caplog.at_level(logging.ERROR, "txsink.two_phase.sink"):
             sink.restore_state(saved)
         assert "checkpoint 2 has expired, its rows are dropped" in caplog.text
         target.write(sink, 44)
@@ -715,7 +714,7 @@ class Table(Target):
 
     def staged(self) -> int:
         names = [
-            layout.parse_staged(path.relative_to(self.staging).as_posix().partition("/")[2])
+            paths.parse_staged(path.relative_to(self.staging).as_posix().partition("/")[2])
             for path in self.staged_files()
         ]
         return len({(name.writer, name.run, name.epoch) for name in names if name is not None})
@@ -732,7 +731,7 @@ class Table(Target):
     def damage(self, checkpoint_id: int) -> None:
         self.aside.mkdir()
         for path in self.staged_files():
-            if layout.data_epoch(path.name) == checkpoint_id:
+            if paths.data_epoch(path.name) == checkpoint_id:
                 path.rename(self.aside / path.name)
                 self.damaged = path
 
@@ -1084,7 +1083,7 @@ def test_at_most_once_never_writes_an_epoch_that_was_begun_before(
     table.write(sink, 43)
     sink = table.open(guarantee="at-most-once")
     sink.restore_state(saved)
-    with caplog.at_level(logging.WARNING, "txsink.file_sink"):
+    with caplog.at_level(logging.WARNING, "txsink.two_phase.file_sink"):
         table.write(sink, 43, 44)
     assert caplog.messages == ["epoch 2 of 'w' was begun by a former life: not written"]
     sink.snapshot_state(2)

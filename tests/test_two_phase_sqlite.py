@@ -13,7 +13,7 @@ import pytest
 
 from test_two_phase import CheckpointMachine, Target, TwoPhaseSuite, machine_settings
 from txsink.errors import InvalidRequestError
-from txsink.two_phase import TwoPhaseCommitSink
+from txsink.two_phase.sink import TwoPhaseCommitSink
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS result (value INTEGER);

@@ -8,10 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from txsink.environment import stamps
 from txsink.errors import OutcomeUnknownError, TxsinkError, UnavailableError
-from txsink.sink import open_sink, open_writer, stamps
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, fail_before
+from txsink.writing.opening import open_sink, open_writer
 
 ROW = pa.table({"x": [1]})
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from txsink.errors import InvalidRequestError
-from txsink.rows import tables_of
-from txsink.values import UnfitError, exact
+from txsink.staging.rows import tables_of
+from txsink.staging.values import UnfitError, exact
 
 EAST = dt.timezone(dt.timedelta(hours=5))
 NOON = dt.datetime(2026, 1, 31, 12)  # noqa: DTZ001 -- without a zone on purpose

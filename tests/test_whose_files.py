@@ -15,23 +15,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from place import Place, kinds, prepared, rows, stage_only
 from seen import by_directory, by_log, names, rows_of
-from txsink import layout
-from txsink.cli import main
+from txsink import paths
+from txsink.cli.main import main
+from txsink.environment import Stamps
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError
-from txsink.place import own_staging
-from txsink.sink import open_sink, open_writer
-from txsink.slots import Stamps
-from txsink.store import Traits
-from txsink.store.local import LocalStore
-from txsink.table import open_log
+from txsink.reading.table import open_log
+from txsink.staging.place import own_staging
+from txsink.store.local.store import LocalStore
+from txsink.store.protocol import Traits
 from txsink.testing.names import Names, NameStore
 from txsink.testing.objects import Objects
-from txsink.writer import Sink
+from txsink.writing.opening import open_sink, open_writer
+from txsink.writing.writer import Sink
 
 
 def aborted(place: Place) -> None:
@@ -262,9 +261,9 @@ ALIKE = st.text(st.sampled_from("aAäÄ\u0308ßsSıİiI.K\u212a _-%"), min_size=
 @example("\u00fc", "u\u0308")
 @example("a", "a.")
 def test_no_two_writers_share_a_directory_whatever_a_file_system_folds(one: str, two: str) -> None:
-    directories = [folded(layout.writer_directory(name)) for name in (one, two)]
+    directories = [folded(paths.writer_directory(name)) for name in (one, two)]
     assert (directories[0] == directories[1]) is (one == two)
-    assert layout.parse_mark(f"{directories[0]}/r") == (one, "r")
+    assert paths.parse_mark(f"{directories[0]}/r") == (one, "r")
 
 
 def left(sink: Sink, epoch: int) -> None:

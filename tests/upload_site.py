@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from contract_publish import Site
-from txsink.entry import DataFile, Prepare, Upload
+from txsink.log.entry import Prepare
 from txsink.publish.multipart import MultipartPublisher
-from txsink.store import Output, Uploads
+from txsink.records import DataFile, Upload
+from txsink.store.protocol import Output, Uploads
 
 READ_BYTES_MAX = 1 << 20
 

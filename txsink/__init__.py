@@ -10,15 +10,15 @@ from txsink.errors import (
     TxsinkError,
     UnavailableError,
 )
-from txsink.file_sink import ParquetFileSink
-from txsink.outcome import Result
-from txsink.sink import open_writer, write
-from txsink.stage import StagedFile, StageOptions
-from txsink.stager import Stager
-from txsink.table import Table, open_table
-from txsink.two_phase import TwoPhaseCommitSink
-from txsink.txn import Transaction
-from txsink.writer import Sink
+from txsink.protocol.outcome import Result
+from txsink.reading.table import Table, open_table
+from txsink.staging.epoch_stager import StagedFile, StageOptions
+from txsink.staging.stager import Stager
+from txsink.two_phase.file_sink import ParquetFileSink
+from txsink.two_phase.sink import TwoPhaseCommitSink
+from txsink.writing.opening import open_writer, write
+from txsink.writing.transaction import Transaction
+from txsink.writing.writer import Sink
 
 __version__ = "0.1.0"
 

@@ -33,9 +33,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from txsink.entry import Column
 from txsink.errors import CorruptError, InvalidRequestError
-from txsink.layout import NAME_BYTES_MAX, NULL_PARTITION, escape
+from txsink.paths import NAME_BYTES_MAX, NULL_PARTITION, escape
+from txsink.records import Column
 
 _KEPT = {
     *(pa.null(), pa.bool_(), pa.string(), pa.binary(), pa.date32(), pa.float32(), pa.float64()),

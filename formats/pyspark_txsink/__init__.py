@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from txsink.outcome import Result
+    from txsink.protocol.outcome import Result
 
 __all__ = ["DefaultSource", "each_batch", "read", "register", "write"]
 

@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame
 
 from pyspark_txsink import parcel
 from txsink.errors import InternalError
-from txsink.stage import StagedFile
-from txsink.stager import Stager
+from txsink.staging.epoch_stager import StagedFile
+from txsink.staging.stager import Stager
 
 _RECORDS = pa.schema([("staged", pa.string())])
 

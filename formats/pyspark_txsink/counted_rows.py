@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as sql
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as sql
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from pyspark_txsink import session
 from pyspark_txsink.types import quoted
 from txsink.errors import InternalError, InvalidRequestError
-from txsink.layout import NULL_PARTITION
-from txsink.stage import StagedFile
+from txsink.paths import NULL_PARTITION
+from txsink.staging.epoch_stager import StagedFile
 
 _TEXT = "column {!r} holds text that is not UTF-8: 0x"
 _NAME = "partition column {!r} holds {!r}, which stands for null in the names of directories"

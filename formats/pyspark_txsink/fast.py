@@ -6,8 +6,8 @@ through Arrow instead; the rest is the same.
 Promises: a batch is committed once, whatever is replayed, stopped or killed; a failed write leaves nothing that a
 reader sees; a second live run of a query is fenced.
 Relies on: Spark's file committer (algorithm 1: what a lost task attempt wrote never counts), whatever the session
-says; `txsink.adopt`, which makes the files durable and takes their records from their footers; the local properties of
-a micro-batch.
+says; `txsink.staging.adopt`, which makes the files durable and takes their records from their footers; the local
+properties of a micro-batch.
 Does not promise: to run where the driver cannot open the table's store.
 """
 
@@ -25,15 +25,15 @@ from pyspark.sql import DataFrame
 from pyspark_txsink import arrow, counted_rows, identity, session, types
 from pyspark_txsink.identity import Batch
 from pyspark_txsink.options import absolute
-from txsink import transaction
-from txsink.adopt import Guest
-from txsink.entry import Column
 from txsink.errors import FencedError, InvalidRequestError, TxsinkError
-from txsink.outcome import Result
-from txsink.sink import open_writer
-from txsink.stage import StagedFile
-from txsink.txn import Transaction
-from txsink.writer import Sink
+from txsink.protocol import fencing
+from txsink.protocol.outcome import Result
+from txsink.records import Column
+from txsink.staging.adopt import Guest
+from txsink.staging.epoch_stager import StagedFile
+from txsink.writing.opening import open_writer
+from txsink.writing.transaction import Transaction
+from txsink.writing.writer import Sink
 
 # Algorithm 1, although 2 is faster: under 2 files of a task attempt that was lost after its commit can stay.
 _WRITE = {
@@ -192,7 +192,7 @@ def _stage_by_spark(
 def _require_standing(sink: Sink) -> None:
     """FencedError where a newer run has taken over: its sweep took away what Spark then missed, which says less."""
     try:
-        transaction.standing(sink.log, sink.log.refresh(), sink.identity)
+        fencing.standing(sink.log, sink.log.refresh(), sink.identity)
     except FencedError:
         raise
     except TxsinkError:

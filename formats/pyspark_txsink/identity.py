@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from txsink.errors import ConflictError
-from txsink.writer import Sink
+from txsink.writing.writer import Sink
 
 KEY = "spark"
 ON_NEW_CHECKPOINT = ("fail", "resume")

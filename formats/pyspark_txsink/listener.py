@@ -11,8 +11,8 @@ progress event, in the clock of the same machine.
 Does not promise: a report of a batch whose entries have expired; anything in `query.lastProgress`, where only sinks
 written in Scala can tell of themselves. What a query counts by `df.observe` stands there as ever.
 
-Each commit is also a line of the logger `txsink.transaction`, at INFO, in the process that commits: for the fast path
-the driver; for the format a Python worker of the driver, whose lines Spark collects from 4.1 on where
+Each commit is also a line of the logger `txsink.protocol.resolving`, at INFO, in the process that commits: for the
+fast path the driver; for the format a Python worker of the driver, whose lines Spark collects from 4.1 on where
 spark.sql.pyspark.worker.logging.enabled is set.
 """
 
@@ -27,10 +27,10 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_txsink.identity import KEY
 from pyspark_txsink.options import absolute
-from txsink.entry import Commit
 from txsink.errors import InvalidRequestError, TxsinkError
-from txsink.log import Log
-from txsink.table import Table, open_table
+from txsink.log.entry import Commit
+from txsink.log.log import Log
+from txsink.reading.table import Table, open_table
 
 _log = logging.getLogger(__name__)
 

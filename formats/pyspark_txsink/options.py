@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from txsink import layout
+from txsink import paths
 from txsink.errors import InvalidRequestError
-from txsink.store import StorageOptions
+from txsink.store.protocol import StorageOptions
 
 # As documented, by the name Spark hands over.
 NAMES = {
@@ -72,7 +72,7 @@ def parse(options: Mapping[str, str]) -> Given:
         raise InvalidRequestError(
             "use format txsink", "one of txnAppId and txnVersion is given without the other", "Give both, or neither"
         )
-    if problem := layout.name_problem(found.get("txnappid", "-")):
+    if problem := paths.name_problem(found.get("txnappid", "-")):
         raise InvalidRequestError(
             "use format txsink", f"txnAppId {found['txnappid']!r} cannot be used: {problem}", "Give another name"
         )

@@ -25,8 +25,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_txsink import options, parcel, types
-from txsink.conform import conform
-from txsink.table import Table, open_table
+from txsink.reading.table import Table, open_table
+from txsink.staging.conform import conform
 
 
 def schema_of(given: Mapping[str, str]) -> StructType:

@@ -13,13 +13,12 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_txsink import options as text
-from pyspark_txsink import types
+from pyspark_txsink import options as text, types
 from pyspark_txsink.fast import uri_of
 from pyspark_txsink.session import is_connect
 from txsink.errors import InvalidRequestError
-from txsink.store import StorageOptions
-from txsink.table import open_table
+from txsink.reading.table import open_table
+from txsink.store.protocol import StorageOptions
 
 _S3 = ("s3", "s3a")
 # What tells `s3a` where and who, besides what it finds in the environment.

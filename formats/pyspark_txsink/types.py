@@ -19,15 +19,13 @@ from __future__ import annotations
 import inspect
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as sql
-from pyspark.sql import types as kinds
+from pyspark.sql import DataFrame, functions as sql, types as kinds
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructField, StructType
 
 from txsink import schema
-from txsink.entry import Column
 from txsink.errors import InvalidRequestError
+from txsink.records import Column
 
 # Spark 4.1 takes no time zone, and means UTC.
 _UTC = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}

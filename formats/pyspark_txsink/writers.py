@@ -20,15 +20,17 @@ from pyspark.sql.types import StructType
 
 from pyspark_txsink import arrow, identity, options, parcel, types
 from pyspark_txsink.identity import Batch
-from txsink import recovery, schema
-from txsink.entry import Column
+from txsink import schema
+from txsink.environment import new_id
 from txsink.errors import InvalidRequestError, TxsinkError
-from txsink.publish import name_of
-from txsink.sink import new_id, open_workplace, open_writer
-from txsink.stage import StagedFile
-from txsink.txn import Transaction
-from txsink.workplace import Workplace
-from txsink.writer import Sink
+from txsink.protocol import sweeping
+from txsink.publish.protocol import name_of
+from txsink.records import Column
+from txsink.staging.epoch_stager import StagedFile
+from txsink.writing.opening import open_workplace, open_writer
+from txsink.writing.transaction import Transaction
+from txsink.writing.workplace import Workplace
+from txsink.writing.writer import Sink
 
 # What runs in a process of Spark that commits or aborts batches of a stream. After a failure it is a new process.
 COMMITS = "pyspark.sql.worker.python_streaming_sink_runner"
@@ -157,7 +159,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
         """Drop what was staged, unless the log names it: the claim comes after whatever a commit has appended."""
         with self._opened() as sink:
-            recovery.forget(sink.log, sink.identity, sink.publisher, self._batch.batch_id)
+            sweeping.forget(sink.log, sink.identity, sink.publisher, self._batch.batch_id)
 
     def _opened(self) -> Sink:
         given = options.of_writer(self._given)
@@ -170,7 +172,7 @@ Columns = tuple[Column, ...]
 def _commit(sink: Sink, txn: Transaction, staged: list[StagedFile], fitted: Callable[[Columns], Columns]) -> None:
     if txn.outcome == "already-committed":
         # A replay: what it staged is nobody's.
-        recovery.forget(sink.log, sink.identity, sink.publisher, txn.epoch, [name_of(one) for one in staged])
+        sweeping.forget(sink.log, sink.identity, sink.publisher, txn.epoch, [name_of(one) for one in staged])
         return
     with txn:
         txn.add(staged, columns=fitted(sink.publisher.columns(sink.log.state)))

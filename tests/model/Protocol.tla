@@ -6,7 +6,7 @@
 (* on.                                                                     *)
 (*                                                                         *)
 (* Promises: the invariants at the end, by the numbers of                  *)
-(* txsink/transaction.py, in every state that the bounds reach.            *)
+(* txsink/protocol/__init__.py, in every state that the bounds reach.      *)
 (* Relies on: Slots.tla, which shows that an append is atomic: here it is  *)
 (* one step, which sees every entry before it.  A store call is one step.  *)
 (* Does not promise: anything about power cuts, which the crash proof of   *)
@@ -72,7 +72,7 @@ Taken(txs) == UNION {takes[tx] : tx \in txs}
 Live == FilesOfAll(Committed) \ Taken(Committed)
 Named == FilesOfAll(Pending)
 
-\* transaction.standing: the run holds the writer, or has yet to claim it.
+\* fencing.standing: the run holds the writer, or has yet to claim it.
 Holds(r) == holder = r
 MayWrite(r) == Holds(r) \/ r \notin retired
 TakeOver(r) == /\ holder' = r
@@ -107,7 +107,7 @@ Crash(r) ==      \* what only the dead knew is set back, so that fewer states di
 \* A run that opens its writer has staged nothing yet.
 Opens(r) == At(r, "idle") /\ \A tx \in made : tx[1] # r
 
-Claim(r) ==      \* transaction.claim
+Claim(r) ==      \* fencing.claim
   /\ Opens(r)
   /\ ~Holds(r) /\ MayWrite(r)
   /\ TakeOver(r)
@@ -124,17 +124,17 @@ Stage(r, epoch) ==      \* stage.EpochStager, on any worker; nobody has to have 
   /\ alone' = 0
   /\ UNCHANGED <<log, target, removed, task, life, listed, swept, damage>>
 
-Verify(r, epoch) ==      \* transaction.prepare, before its append: every staged file is there
+Verify(r, epoch) ==      \* preparing.prepare, before its append: every staged file is there
   /\ At(r, "idle")
   /\ FilesOf(<<r, epoch>>) \subseteq staged
   /\ <<r, epoch>> \notin Pending
   /\ Next_(r, [do |-> "prepare", tx |-> <<r, epoch>>])
   /\ UNCHANGED <<log, disk, house, damage>>
 
-Replaces(tx) ==      \* transaction._removes
+Replaces(tx) ==      \* preparing._removes
   IF tx[2] \in Overwrites THEN (Live \cup FilesOfAll(Pending)) \ Taken(Pending) ELSE {}
 
-Prepare(r) ==      \* transaction.prepare, its append: the claim may ride in it
+Prepare(r) ==      \* preparing.prepare, its append: the claim may ride in it
   /\ At(r, "prepare")
   /\ LET tx == task[r].tx IN
      IF /\ MayWrite(r)
@@ -149,7 +149,7 @@ Prepare(r) ==      \* transaction.prepare, its append: the claim may ride in it
   /\ Next_(r, Idle)
   /\ UNCHANGED <<disk, house, damage>>
 
-Forget(r, epoch) ==      \* recovery.forget
+Forget(r, epoch) ==      \* sweeping.forget
   /\ At(r, "idle")
   /\ <<r, epoch>> \in made
   /\ holder \in {0, r}
@@ -159,7 +159,7 @@ Forget(r, epoch) ==      \* recovery.forget
   /\ UNCHANGED <<log, disk, house, damage>>
 
 -----------------------------------------------------------------------------
-\* Publish and commit: transaction.roll_forward, by whoever holds the writer.
+\* Publish and commit: resolving.roll_forward, by whoever holds the writer.
 
 BeginPublish(r) ==
   /\ At(r, "idle")
@@ -251,7 +251,7 @@ AbortEntry(r, tx) ==
   /\ aborting' = aborting \cup {tx}
   /\ UNCHANGED <<holder, retired, begun, takes, commits>>
 
-Abort(r, tx) ==      \* transaction.abort: not after its removals began
+Abort(r, tx) ==      \* resolving.abort: not after its removals began
   /\ At(r, "idle")
   /\ Holds(r) /\ tx \in Pending /\ tx \notin begun
   /\ IF Keeps("an abort entry before the first deletion")
@@ -309,7 +309,7 @@ Cleaned(r) ==      \* whoever has done the deletions may say so
 -----------------------------------------------------------------------------
 \* Sweep: list, then read the log, then retire runs that never claimed, then delete.
 
-List(r) ==      \* sink.open_sink, before or after its claim
+List(r) ==      \* opening.open_sink, before or after its claim
   /\ Opens(r)
   /\ r \in Sweepers /\ swept[r] = "no"
   /\ listed' = [listed EXCEPT ![r] = staged]
@@ -317,7 +317,7 @@ List(r) ==      \* sink.open_sink, before or after its claim
   /\ alone' = IF \A other \in Runs \ {r} : life[other] # "alive" THEN r ELSE 0
   /\ UNCHANGED <<log, disk, task, life, made, damage>>
 
-Sweep(r) ==      \* recovery.sweep: the claim that retires, then what pending entries name
+Sweep(r) ==      \* sweeping.sweep: the claim that retires, then what pending entries name
   /\ At(r, "idle")
   /\ swept[r] = "listed" /\ Holds(r)
   /\ LET owners == {f[1] : f \in listed[r]} \ {r} IN

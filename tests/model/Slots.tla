@@ -181,7 +181,7 @@ WriteHint(p) ==      \* log.Log.hint: a stalled process may set it back
   /\ UNCHANGED <<slot, flying, kept, history, proc, lost, told>>
 
 -----------------------------------------------------------------------------
-\* recovery.expire: boundary in the log, newest state as the hint, then deletions, oldest first
+\* expiry.expire: boundary in the log, newest state as the hint, then deletions, oldest first
 
 BeginExpire(p) ==
   /\ Is(p, "idle") /\ proc[p].appends < Budget(p)
@@ -195,7 +195,7 @@ KeepHint(p) ==
   /\ Set(p, [proc[p] EXCEPT !.do = "delete", !.left = {v \in Versions : v < proc[p].below /\ slot[v] \notin {None, Expired}}])
   /\ UNCHANGED <<slot, flying, kept, history, lost, told>>
 
-Delete(p) ==      \* recovery._expire_below
+Delete(p) ==      \* expiry._expire_below
   /\ Is(p, "delete")
   /\ LET left == proc[p].left
          v == IF Keeps("oldest deleted first") THEN CHOOSE v \in left : \A other \in left : v <= other

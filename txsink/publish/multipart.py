@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from txsink import layout
-from txsink.decision import Action, End, LogFact, decide
-from txsink.entry import DataFile, Prepare, Upload
+from txsink import paths
 from txsink.errors import UnavailableError
-from txsink.layout import StagedName
-from txsink.place import Place
-from txsink.publish import LogDecides, Published, corrupt, end_of
-from txsink.stage import StagedFile
-from txsink.store import Uploads
+from txsink.log.entry import Prepare
+from txsink.paths import StagedName
+from txsink.publish.decision import Action, End, LogFact, decide
+from txsink.publish.protocol import LogDecides, Published, corrupt, end_of
+from txsink.records import DataFile, Upload
+from txsink.staging.epoch_stager import StagedFile
+from txsink.staging.place import Place
+from txsink.store.protocol import Uploads
 
 
 class MultipartPublisher(LogDecides):
@@ -32,7 +33,7 @@ class MultipartPublisher(LogDecides):
 
     def place(self, writer: str, run: str) -> Place:
         """The table itself."""
-        return Place(self.table_root, f"{layout.tag(writer)}{layout.tag(run)}")
+        return Place(self.table_root, f"{paths.tag(writer)}{paths.tag(run)}")
 
     def staged_path(self, prepare: Prepare, file: DataFile) -> str:  # noqa: ARG002 -- the upload's name is the object's
         """The name that its upload is made for."""
@@ -88,12 +89,12 @@ class MultipartPublisher(LogDecides):
         """The pending uploads of the writer, or of those known."""
         writers = sorted(known) if writer is None else [writer]
         found = self.store.uploads(self.table_root)
-        names = (layout.parse_upload(path, upload, one) for path, upload in found for one in writers)
+        names = (paths.parse_upload(path, upload, one) for path, upload in found for one in writers)
         own = [name for name in names if name is not None]
         # No set, which has no order: the same run asks for the same directories in the same order.
-        above = dict.fromkeys(directory for name in own for directory in layout.directories_above(name.path))
+        above = dict.fromkeys(directory for name in own for directory in paths.directories_above(name.path))
         others = {directory for directory in above if self._holds_log(directory)}
-        return [name for name in own if others.isdisjoint(layout.directories_above(name.path))]
+        return [name for name in own if others.isdisjoint(paths.directories_above(name.path))]
 
     def drop(self, names: Iterable[StagedName]) -> None:
         """Drop the uploads."""
@@ -132,7 +133,7 @@ class MultipartPublisher(LogDecides):
 
     def _holds_log(self, directory: str) -> bool:
         """Whether a directory below the table is a table of its own."""
-        return any(self.store.list(f"{self._path(directory)}/{name}", 1) for name in layout.LOG_NAMES)
+        return any(self.store.list(f"{self._path(directory)}/{name}", 1) for name in paths.LOG_NAMES)
 
     def _path(self, path: str) -> str:
         return f"{self.table_root}/{path}"

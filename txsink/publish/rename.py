@@ -13,15 +13,16 @@ import posixpath
 from collections.abc import Iterable
 from typing import cast
 
-from txsink import layout
-from txsink.decision import Action, End, LogFact, decide
-from txsink.entry import Column, DataFile, Prepare
+from txsink import paths
 from txsink.errors import ConflictError, InvalidRequestError
-from txsink.layout import StagedName
-from txsink.place import Place
-from txsink.publish import Admission, Epoch, LogDecides, Published, corrupt, end_of
-from txsink.stage import StagedFile, verify
-from txsink.store import Links, Store
+from txsink.log.entry import Prepare
+from txsink.paths import StagedName
+from txsink.publish.decision import Action, End, LogFact, decide
+from txsink.publish.protocol import Admission, Epoch, LogDecides, Published, corrupt, end_of
+from txsink.records import Column, DataFile
+from txsink.staging.epoch_stager import StagedFile, verify
+from txsink.staging.place import Place
+from txsink.store.protocol import Links, Store
 
 
 class RenamePublisher(LogDecides):
@@ -50,11 +51,11 @@ class RenamePublisher(LogDecides):
 
     def place(self, writer: str, run: str) -> Place:
         """The run's own directory."""
-        return Place(f"{self.own}/{layout.run_directory(writer, run)}")
+        return Place(f"{self.own}/{paths.run_directory(writer, run)}")
 
     def staged_path(self, prepare: Prepare, file: DataFile) -> str:
         """Where the entry says that its run staged, or where that was moved along with the table."""
-        below = f"{layout.run_directory(prepare.writer, prepare.run)}/{file.path}"
+        below = f"{paths.run_directory(prepare.writer, prepare.run)}/{file.path}"
         found = f"{self._home(prepare)}/{below}"
         if self._home(prepare) == self.own or not self._is_own(prepare) or self.store.tail(found, 0) is not None:
             return found
@@ -121,13 +122,13 @@ class RenamePublisher(LogDecides):
                 # DELETES: a staged file; proof: own staging directory, and its identity under its final name (I8).
                 self.store.delete(source)
             # Up to the run's directory, which its next epoch needs again.
-            self._prune(prepare, f"{self._home(prepare)}/{layout.run_directory(prepare.writer, prepare.run)}")
+            self._prune(prepare, f"{self._home(prepare)}/{paths.run_directory(prepare.writer, prepare.run)}")
         return Published()
 
     def replace(self, prepare: Prepare) -> None:
         """Move replaced files to where no reader looks. One that is gone was removed by somebody before us."""
-        paths = [(file.path, layout.removed_path(prepare.version, file.path)) for file in prepare.removes]
-        moves = [(f"{self.table_root}/{path}", f"{self.table_root}/{removed}") for path, removed in paths]
+        found_paths = [(file.path, paths.removed_path(prepare.version, file.path)) for file in prepare.removes]
+        moves = [(f"{self.table_root}/{path}", f"{self.table_root}/{removed}") for path, removed in found_paths]
         self.store.move(moves)
         # ORDER: old names durably gone before new files come and before the commit entry, else a power cut brings
         # replaced rows back, next to what replaced them (I1).
@@ -147,13 +148,13 @@ class RenamePublisher(LogDecides):
         # nobody drops any more (I1).
         self.store.settle([f"{self.table_root}/{file.path}" for file in prepare.files])
         if self._is_own(prepare):
-            self._prune(prepare, f"{self._home(prepare)}/{layout.writer_directory(prepare.writer)}")
+            self._prune(prepare, f"{self._home(prepare)}/{paths.writer_directory(prepare.writer)}")
 
     def left(self, writer: str | None, known: Iterable[str]) -> list[StagedName]:  # noqa: ARG002 -- paths tell writers
         """What the directories of the writer, or of all, hold."""
-        below = f"{layout.writer_directory(writer)}/" if writer is not None else ""
+        below = f"{paths.writer_directory(writer)}/" if writer is not None else ""
         found = self.store.list(f"{self.own}/{below}".rstrip("/"))
-        names = (layout.parse_staged(f"{below}{path}") for path in found)
+        names = (paths.parse_staged(f"{below}{path}") for path in found)
         return [name for name in names if name is not None]
 
     def unproven(self) -> list[str]:
@@ -176,7 +177,7 @@ class RenamePublisher(LogDecides):
     def tidy(self, writer: str, run: str) -> None:
         """The run's directory. Not the writer's: who finds it there trusts that its name is durable."""
         # DELETES: the run's directory; proof: own staging directory, and that it is empty (I8).
-        self.store.prune(self.place(writer, run).directory, f"{self.own}/{layout.writer_directory(writer)}")
+        self.store.prune(self.place(writer, run).directory, f"{self.own}/{paths.writer_directory(writer)}")
 
     leave = tidy
 

@@ -18,7 +18,7 @@ from typing import Any
 from fsspec.implementations.memory import MemoryFileSystem
 
 from txsink.errors import InternalError, InvalidRequestError, UnavailableError
-from txsink.store import Moves, Output, Paths, Tail, Traits
+from txsink.store.protocol import Moves, Output, Paths, Tail, Traits
 
 _LOCK = threading.Lock()  # the files are those of the process, so is what guards them
 

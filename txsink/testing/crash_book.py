@@ -1,7 +1,7 @@
 """The book: what the log says, worked out anew by a model that knows only rows. Reads bytes, not the engine.
 
 Promises: `book_of` reads every entry of a disk and says what is visible, pending, aborting, committed; the first entry
-that may not stand where it stands is a `Violation` whose kind cites the invariant of `txsink.transaction`.
+that may not stand where it stands is a `Violation` whose kind cites the invariant of `txsink.protocol.resolving`.
 Relies on: `entry.decode` for the bytes of an entry; what an epoch holds is told by the scenario (`Truth`).
 Does not promise: that files are where the log says. That is `crash_check`.
 """
@@ -16,10 +16,11 @@ from typing import NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txsink import entry as entries
-from txsink import layout
-from txsink.entry import Abort, AnyEntry, Claim, Commit, Create, DataFile, Maintenance, Prepare, WriterEntry
+from txsink import paths
 from txsink.errors import TxsinkError
+from txsink.log import entry as entries
+from txsink.log.entry import Abort, AnyEntry, Claim, Commit, Create, Maintenance, Prepare, WriterEntry
+from txsink.records import DataFile
 
 ROOT = "/d/t"
 STAGING = "/d/.t.txsink"
@@ -131,10 +132,10 @@ def book_of(files: Files, truth: Truth, last: int | None = None) -> Book:
 
 def slots_of(files: Files) -> dict[int, bytes]:
     """The bytes in each slot of the log."""
-    start = f"{ROOT}/{layout.LOG_DIRECTORY}/"
+    start = f"{ROOT}/{paths.LOG_DIRECTORY}/"
     names = ((path[len(start) :], data) for path, data in files.items() if path.startswith(start))
     return {
-        at: data for name, data in names if (at := layout.parse_version(name)) is not None and data != entries.EXPIRED
+        at: data for name, data in names if (at := paths.parse_version(name)) is not None and data != entries.EXPIRED
     }
 
 

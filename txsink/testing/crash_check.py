@@ -1,7 +1,7 @@
 """The checker of the crash proof: what must hold of a disk, whatever happened to it. Reads bytes, not the engine.
 
 Promises: `check_wounded` judges a disk as the crash left it, `check_healed` one that was recovered; the first thing
-that is wrong is a `Violation` whose kind cites the invariant of `txsink.transaction`.
+that is wrong is a `Violation` whose kind cites the invariant of `txsink.protocol.resolving`.
 Relies on: `entry.decode` for bytes of entries, pyarrow for rows; what epochs hold is told by the scenario, and which of
 them are committed by a model of its own (`crash_book`), not by `state.fold`. The engine's log reader is compared to it.
 Does not promise: to find a second thing that is wrong.
@@ -18,9 +18,10 @@ from typing import cast
 
 import msgspec
 
-from txsink import layout, segment
-from txsink import state as states
-from txsink.entry import Abort, Claim, Commit, DataFile, Prepare
+from txsink import paths
+from txsink.log import segment, state as states
+from txsink.log.entry import Abort, Claim, Commit, Prepare
+from txsink.records import DataFile
 from txsink.testing.crash_book import (
     ROOT,
     STAGING,
@@ -43,7 +44,7 @@ from txsink.testing.crash_delta import check_delta, check_delta_healed
 
 @lru_cache(maxsize=1 << 14)
 def identity_of(data: bytes) -> tuple[int, str]:
-    """Size and digest of the footer region, as `txsink.stage` defines a file's identity."""
+    """Size and digest of the footer region, as `txsink.staging.epoch_stager` defines a file's identity."""
     size = int.from_bytes(data[-8:-4], "little") + 8
     return len(data), hashlib.sha256(data[-size:]).hexdigest()
 
@@ -127,20 +128,20 @@ def check_healed(files: Files, truth: Truth, before: Files, book_before: Book) -
         raise Violation("I9 unresolved", f"still waiting: {sorted(book.waiting)}, aborting: {sorted(book.aborting)}")
     if left := [path for path in files if path.startswith(f"{STAGING}/")]:
         raise Violation("I9 staged left-over", f"{left}")
-    if left := [path for path in files if path.startswith(f"{ROOT}/") and layout.is_temporary(path)]:
+    if left := [path for path in files if path.startswith(f"{ROOT}/") and paths.is_temporary(path)]:
         raise Violation("I9 temporary left-over", f"{left}")
     return book
 
 
 def check_same(files: Files, before: Files) -> None:
     """I12: a second opening adds its claim and what can be made again, and changes nothing else."""
-    made_again = (layout.STATE_DIRECTORY, layout.SEGMENT_DIRECTORY, layout.HEAD_PATH, layout.MARK_DIRECTORY)
+    made_again = (paths.STATE_DIRECTORY, paths.SEGMENT_DIRECTORY, paths.HEAD_PATH, paths.MARK_DIRECTORY)
     derived = tuple(f"{ROOT}/{path}" for path in made_again)
     changed = {path for path in files.keys() | before.keys() if files.get(path) != before.get(path)}
     changed = {path for path in changed if not path.startswith(derived)}
     for path in changed:
-        is_new_entry = path.startswith(f"{ROOT}/{layout.LOG_DIRECTORY}/") and path not in before
-        version = layout.parse_version(path.rpartition("/")[2]) if is_new_entry else None
+        is_new_entry = path.startswith(f"{ROOT}/{paths.LOG_DIRECTORY}/") and path not in before
+        version = paths.parse_version(path.rpartition("/")[2]) if is_new_entry else None
         if version is None or not isinstance(decoded(files[path], version), Claim):
             raise Violation("I12 second recovery", f"it changed {path}")
 
@@ -170,7 +171,7 @@ def _check_files(book: Book, files: Files, truth: Truth) -> None:
     for waiting in book.waiting.values():
         prepare = waiting.prepare
         home = posixpath.normpath(f"{ROOT}/{prepare.staging}") if prepare.staging else STAGING
-        directory = f"{home}/{layout.run_directory(prepare.writer, prepare.run)}"
+        directory = f"{home}/{paths.run_directory(prepare.writer, prepare.run)}"
         for at, file in enumerate(prepare.files):
             staged = f"{STAGING}/{prepare.uploads[at].id}" if prepare.uploads else directory
             found = [files.get(f"{staged}/{file.path}"), files.get(f"{ROOT}/{file.path}")]
@@ -180,11 +181,11 @@ def _check_files(book: Book, files: Files, truth: Truth) -> None:
 
 def _check_derived(book: Book, files: Files) -> None:
     """Segments and summaries say what the entries say that are there: none was made of an entry that got lost."""
-    for directory in (layout.SEGMENT_DIRECTORY, layout.STATE_DIRECTORY):
+    for directory in (paths.SEGMENT_DIRECTORY, paths.STATE_DIRECTORY):
         start = f"{ROOT}/{directory}/"
         for name, data in ((path[len(start) :], data) for path, data in files.items() if path.startswith(start)):
-            pair = layout.parse_segment(name)
-            last = layout.parse_version(name) if pair is None else pair[1]
+            pair = paths.parse_segment(name)
+            last = paths.parse_version(name) if pair is None else pair[1]
             if last is None:
                 continue
             if last >= len(book.log):
@@ -235,5 +236,5 @@ def _places(files: Files, file: DataFile) -> list[bytes]:
     """The bytes of a file under its name or under that of a replaced one."""
     if (data := files.get(f"{ROOT}/{file.path}")) is not None:
         return [data]
-    start, end = f"{ROOT}/{layout.REMOVED_DIRECTORY}/", f"/{file.path}.removed"
+    start, end = f"{ROOT}/{paths.REMOVED_DIRECTORY}/", f"/{file.path}.removed"
     return [data for path, data in files.items() if path.startswith(start) and path.endswith(end)]

@@ -1,8 +1,8 @@
 """The checker of Delta tables: a small reader of Delta's log, and a model of what each of its versions has to show.
 
 Promises: `check_delta` judges a disk as the crash left it, `check_delta_healed` one that was recovered; what is wrong
-first is a `Violation` whose kind cites the invariant of `txsink.transaction`. Every version of Delta's log is judged,
-because readers may have stood at each of them (I2).
+first is a `Violation` whose kind cites the invariant of `txsink.protocol.resolving`. Every version of Delta's log is
+judged, because readers may have stood at each of them (I2).
 Relies on: `json` for commits and pyarrow for rows, not on the engine's reader of Delta's log; the book for what our own
 log says; prepare entries for what an epoch replaces (`base`).
 Does not promise: to read what other programs write (checkpoints, deletion vectors): here all commits are txsink's.
@@ -18,13 +18,13 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from txsink import layout
-from txsink.entry import Commit, Prepare
+from txsink import paths
+from txsink.log.entry import Commit, Prepare
 from txsink.testing.crash_book import ROOT, Book, Files, Row, Truth, Violation, day_of, ids_in, rows_of
 
 _COMMIT = re.compile(r"([0-9]{20})\.json")
-_LOG = f"{ROOT}/{layout.DELTA_DIRECTORY}/"
-_MARKS = f"{ROOT}/{layout.MARK_DIRECTORY}/"
+_LOG = f"{ROOT}/{paths.DELTA_DIRECTORY}/"
+_MARKS = f"{ROOT}/{paths.MARK_DIRECTORY}/"
 
 Body: TypeAlias = dict[str, Any]
 
@@ -43,7 +43,7 @@ def delta_book_of(files: Files) -> DeltaBook:
     """Read every commit: none is torn, none is missing (I13), no file comes twice or goes without being there (I1)."""
     names = {path[len(_LOG) :]: data for path, data in files.items() if path.startswith(_LOG)}
     found = {int(match[1]): data for name, data in names.items() if (match := _COMMIT.fullmatch(name))}
-    if strange := [name for name in names if not (_COMMIT.fullmatch(name) or layout.is_temporary(name))]:
+    if strange := [name for name in names if not (_COMMIT.fullmatch(name) or paths.is_temporary(name))]:
         raise Violation("I13 strange file in Delta's log", f"{strange}")
     book, ids = DeltaBook(), set()
     for version in range(max(found, default=-1) + 1):
@@ -185,7 +185,7 @@ def _rows_in(files: Files, body: Body) -> tuple[int, ...]:
     bounds = [stats["minValues"].get("id"), stats["maxValues"].get("id")]
     if stats["numRecords"] != len(rows) or bounds != [min(rows), max(rows)] or stats["nullCount"].get("id") != 0:
         raise Violation("I6 statistics", f"{path} holds {rows}, its statistics are {body['stats']}")
-    values = layout.parse_partitions(path)
+    values = paths.parse_partitions(path)
     if body["partitionValues"] != values or any({"day": day_of(row)} != values for row in rows if values):
         raise Violation("I6 partition values", f"{path} holds {rows} under {body['partitionValues']}")
     return rows
@@ -194,7 +194,7 @@ def _rows_in(files: Files, body: Body) -> tuple[int, ...]:
 def check_delta_healed(files: Files, truth: Truth, before: Files, book: Book) -> None:
     """What must hold of a Delta table after recover and sweep."""
     for path, data in before.items():
-        if path.startswith(_LOG) and not layout.is_temporary(path) and files.get(path) != data:
+        if path.startswith(_LOG) and not paths.is_temporary(path) and files.get(path) != data:
             raise Violation("I7 Delta commit changed", path)
     delta = delta_book_of(files)
     # An epoch without rows in a table without columns stands in our log alone.
@@ -216,7 +216,7 @@ def check_delta_healed(files: Files, truth: Truth, before: Files, book: Book) ->
     if left := [path for path in inside if path not in named]:
         raise Violation("I9 orphan in the table", f"{left}")
     for path in (path for path in files if path.startswith(_MARKS)):
-        writer, run = layout.parse_mark(path[len(_MARKS) :]) or ("", "")
+        writer, run = paths.parse_mark(path[len(_MARKS) :]) or ("", "")
         # In a bucket a request of a dead run may still be done, so its mark goes with the recovery after this one.
         if book.holders.get(writer, ("", 0))[0] != run and truth.keeps_replaced:
             raise Violation("I9 mark of a run that is over", path)

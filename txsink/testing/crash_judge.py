@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from txsink import delta_view, recovery
-from txsink.delta import DeltaLog
+from txsink.delta.log import DeltaLog
 from txsink.errors import TxsinkError
-from txsink.log import Log
+from txsink.log import expiry
+from txsink.log.log import Log
+from txsink.protocol import sweeping
+from txsink.reading import delta_view
 from txsink.testing.crash_book import ROOT, STAGING, Book, Files, Violation
 from txsink.testing.crash_check import check_healed, check_log_reader, check_same, check_wounded
 from txsink.testing.crash_delta import check_delta_reader
@@ -68,7 +70,7 @@ def heal(world: World, writers: Iterable[str], *, expires: bool) -> None:
     if expires and sink is not None:
         world.remember()
         try:
-            recovery.expire(sink.log, sink.log.state.version)
+            expiry.expire(sink.log, sink.log.state.version)
         except TxsinkError as error:
             raise Violation("I14 expiry refused", f"{type(error).__name__}: {error}") from error
 
@@ -97,7 +99,7 @@ def delta_files(reader: Log) -> set[str]:
 
 def clear(world: World) -> None:
     """Delete half-made log objects, as `txsink sweep` does."""
-    recovery.temporaries(world.log())
+    sweeping.temporaries(world.log())
 
 
 def converge(world: World, writers: Iterable[str], healed: Files) -> None:

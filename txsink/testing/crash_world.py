@@ -3,7 +3,7 @@
 Promises: the same calls in the same order with the same ids, whenever the store behaves the same; what a call has
 promised by returning is in `truth.told` before the next call begins; a program does what a reasonable one does: it
 tries again when the store was unavailable, opens its writer again after any other failure, and stops when fenced.
-Relies on: `sink.open_sink` over any store, with clock and ids given from here.
+Relies on: `opening.open_sink` over any store, with clock and ids given from here.
 Does not promise: to judge anything. That is `crash_check`.
 """
 
@@ -18,19 +18,20 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
 
-from txsink import entry, layout, log, segment
+from txsink import paths, records
+from txsink.environment import Stamps
 from txsink.errors import CorruptError, FencedError, TxsinkError, UnavailableError
-from txsink.log import Log
-from txsink.sink import open_sink
-from txsink.slots import Stamps
-from txsink.store import Store
-from txsink.store.local import LocalStore
+from txsink.log import entry, log, segment
+from txsink.log.log import Log
+from txsink.store.local.store import LocalStore
+from txsink.store.protocol import Store
 from txsink.testing.crash_book import ROOT, Told, Truth, day_of
 from txsink.testing.names import DIRECTORY, MOUNTED, Names, mounted
 from txsink.testing.objects import Objects
 from txsink.testing.simdisk import SimDisk
-from txsink.txn import Transaction
-from txsink.writer import Sink
+from txsink.writing.opening import open_sink
+from txsink.writing.transaction import Transaction
+from txsink.writing.writer import Sink
 
 _T = TypeVar("_T")
 Disk: TypeAlias = SimDisk | Objects | Names
@@ -39,7 +40,7 @@ START_MS = 1_760_000_000_000
 TRIES = 3
 
 OTHER_ROOT = ROOT.replace(DIRECTORY, MOUNTED, 1)  # another spelling of the same table
-_LOG = f"{ROOT}/{layout.LOG_DIRECTORY}/"
+_LOG = f"{ROOT}/{paths.LOG_DIRECTORY}/"
 
 
 def stamps_of(life: int) -> Stamps:
@@ -77,11 +78,11 @@ _REMEMBERED: tuple[tuple[ModuleType, str, Callable[..., Any]], ...] = tuple(
         (entry, "digest", 1 << 11),
         (entry, "seal", 1 << 11),
         (entry, "unseal", 1 << 11),
-        (entry, "is_data_path", 1 << 11),
-        (layout, "entry_path", 1 << 10),
-        (layout, "is_same_run", 1 << 10),
-        (layout, "parse_version", 1 << 10),
-        (layout, "run_directory", 1 << 10),
+        (records, "is_data_path", 1 << 11),
+        (paths, "entry_path", 1 << 10),
+        (paths, "is_same_run", 1 << 10),
+        (paths, "parse_version", 1 << 10),
+        (paths, "run_directory", 1 << 10),
         (segment, "decode", 1 << 8),
     )
 )
@@ -160,14 +161,14 @@ class World:
     def remember(self) -> None:
         """Keep the entries as they are now: expiry is about to delete some."""
         for path, data in self.disk.files().items():
-            if path.startswith(_LOG) and (version := layout.parse_version(path[len(_LOG) :])) is not None:
+            if path.startswith(_LOG) and (version := paths.parse_version(path[len(_LOG) :])) is not None:
                 # The first wins: a writer that slept may have put another one into the slot since it expired.
                 self.truth.history.setdefault(version, data)
 
     def remember_before(self, verb: str, path: str) -> None:
         """Keep the entry that this call is about to expire."""
         if verb in {"delete", "replace"} and path.startswith(_LOG):
-            version, data = layout.parse_version(path[len(_LOG) :]), self.disk.files().get(path)
+            version, data = paths.parse_version(path[len(_LOG) :]), self.disk.files().get(path)
             if version is not None and data is not None and data != entry.EXPIRED:
                 # The first wins: a writer that slept may have put another one into the slot since it expired.
                 self.truth.history.setdefault(version, data)

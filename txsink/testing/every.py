@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from txsink.errors import TxsinkError
-from txsink.sink import open_sink
-from txsink.store import Store
-from txsink.table import Table, open_log
+from txsink.reading.table import Table, open_log
+from txsink.store.protocol import Store
 from txsink.testing.crash_world import stamps_of
 from txsink.testing.faults import Fault, FaultyStore, faults_at
 from txsink.testing.simdisk import Crash
-from txsink.writer import Sink
+from txsink.writing.opening import open_sink
+from txsink.writing.writer import Sink
 
 
 class Case(NamedTuple):

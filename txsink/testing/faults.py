@@ -24,9 +24,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar, cast
 
-from txsink.entry import Upload
 from txsink.errors import OutcomeUnknownError, TxsinkError, UnavailableError
-from txsink.store import Links, Moves, Output, Paths, Pending, Store, Tail, Traits, Uploads
+from txsink.records import Upload
+from txsink.store.protocol import Links, Moves, Output, Paths, Pending, Store, Tail, Traits, Uploads
 from txsink.testing.simdisk import Crash
 
 _T = TypeVar("_T")

@@ -13,8 +13,8 @@ from typing import cast
 
 import pytest
 
-from txsink.store import Store
-from txsink.store.local import LocalStore
+from txsink.store.local.store import LocalStore
+from txsink.store.protocol import Store
 from txsink.testing.faults import Fault, FaultyStore
 from txsink.testing.names import Names
 from txsink.testing.simdisk import SimDisk

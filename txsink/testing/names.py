@@ -12,9 +12,9 @@ import hashlib
 from collections.abc import Callable
 from typing import Any, cast
 
-from txsink.entry import Upload
 from txsink.errors import InternalError, InvalidRequestError
-from txsink.store import Moves, Output, Paths, Store, Tail, Traits
+from txsink.records import Upload
+from txsink.store.protocol import Moves, Output, Paths, Store, Tail, Traits
 
 DIRECTORY, MOUNTED = "/d", "/mounted"  # what `mounted` shows under a second name
 

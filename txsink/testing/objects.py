@@ -12,9 +12,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from txsink.entry import Upload
 from txsink.errors import InternalError, InvalidRequestError
-from txsink.store import Moves, Output, Paths, Pending, Tail, Traits
+from txsink.records import Upload
+from txsink.store.protocol import Moves, Output, Paths, Pending, Tail, Traits
 from txsink.testing.crash_book import ROOT, STAGING
 
 

@@ -1,6 +1,6 @@
 """A POSIX file system in memory, to be handed to `LocalStore(system=...)` in place of `os`.
 
-Promises: what `os` does on Linux, errors included, for the calls that `txsink.store.local` makes (checked against
+Promises: what `os` does on Linux, errors included, for the calls that `txsink.store.local.store` makes (checked against
 the real thing in `test_simdisk.py`); the power cuts of `simimage`; and one thing more that real disks do: a failed
 fsync of a file has dropped the content, so a later fsync that succeeds proves nothing.
 Relies on: `simimage`: copies share everything but one dictionary.

@@ -12,10 +12,9 @@ import random
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from txsink import recovery
 from txsink.errors import CorruptError, FencedError, InternalError, OutcomeUnknownError, TxsinkError, UnavailableError
-from txsink.log import Log
-from txsink.sink import open_sink
+from txsink.log import expiry
+from txsink.log.log import Log
 from txsink.testing import tiny
 from txsink.testing.crash_book import ROOT, Violation, book_of
 from txsink.testing.crash_check import check_wounded
@@ -23,8 +22,9 @@ from txsink.testing.crash_world import OTHER_ROOT, World, stamps_of
 from txsink.testing.faults import FaultyStore
 from txsink.testing.names import mounted
 from txsink.testing.simdisk import Crash
-from txsink.txn import Transaction
-from txsink.writer import Sink
+from txsink.writing.opening import open_sink
+from txsink.writing.transaction import Transaction
+from txsink.writing.writer import Sink
 
 MODES: tuple[tuple[str, str], ...] = (
     *[("append", "static")] * 5,
@@ -205,7 +205,7 @@ class Life:
         sink.sweep()
 
     def _expire(self, sink: Sink) -> None:
-        recovery.expire(sink.log, sink.log.state.version)
+        expiry.expire(sink.log, sink.log.state.version)
 
     def _copy(self, _: object) -> None:
         """The table is copied, and the copy's writer does what it likes: the original must not feel it."""
@@ -220,7 +220,7 @@ class Life:
                 sink.sweep()
                 self._begun(sink, is_told=False).commit()
                 if self._chance.randrange(4) == 0:
-                    recovery.expire(sink.log, sink.log.state.version)
+                    expiry.expire(sink.log, sink.log.state.version)
         except CorruptError as error:
             # What was pending is published by the original, or dropped, since it was copied.
             if "staged file" not in str(error):

@@ -15,17 +15,17 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from txsink import recovery
+from txsink.environment import Stamps
 from txsink.errors import ConflictError, CorruptError, FencedError
-from txsink.log import LOOK_AGE_MS
-from txsink.sink import open_sink
-from txsink.slots import Stamps
-from txsink.table import open_log
+from txsink.log import expiry
+from txsink.log.log import LOOK_AGE_MS
+from txsink.reading.table import open_log
 from txsink.testing.crash_book import ROOT, Violation
 from txsink.testing.crash_world import small_blocks
 from txsink.testing.names import Names
 from txsink.testing.objects import Objects
-from txsink.writer import Sink
+from txsink.writing.opening import open_sink
+from txsink.writing.writer import Sink
 
 WRITERS = ("w", "v")
 _STEPS = 24
@@ -99,7 +99,7 @@ class Restores:
         self._tried(self.chance.choice(WRITERS), self._expired)
 
     def _expired(self, sink: Sink) -> None:
-        recovery.expire(sink.log, sink.log.state.version)
+        expiry.expire(sink.log, sink.log.state.version)
         self.counts["expiries"] += 1
 
     def _judge(self) -> None:

@@ -13,14 +13,14 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from txsink import layout
-from txsink.entry import Column, DataFile
-from txsink.parquet import StageOptions
-from txsink.stage import EpochStager, StagedFile
-from txsink.store import Uploads
+from txsink import paths
+from txsink.records import Column, DataFile
+from txsink.staging.epoch_stager import EpochStager, StagedFile
+from txsink.staging.parquet import StageOptions
+from txsink.store.protocol import Uploads
 from txsink.testing.crash_world import rows_table
 from txsink.testing.names import Names
-from txsink.txn import Transaction
+from txsink.writing.transaction import Transaction
 
 
 class _Encoded(NamedTuple):
@@ -61,7 +61,7 @@ def stage(txn: Transaction, rows: tuple[int, ...]) -> None:
     owner.about_to_stage(by_others=False)
     staged = []
     for at, (directory, file, columns, data) in enumerate(_encoded(rows, owner.log.state.partition_columns)):
-        name = layout.data_name(txn.epoch, at, f"{settings.place.id_prefix}{owner.log.stamps.new_id()}")
+        name = paths.data_name(txn.epoch, at, f"{settings.place.id_prefix}{owner.log.stamps.new_id()}")
         path = f"{directory}/{name}" if directory else name
         full_path = f"{settings.place.directory}/{path}"
         is_object = owner.publisher.is_in_place and not store.traits.moves

@@ -1,0 +1,1 @@
+"""The next numbered record is put exactly once."""

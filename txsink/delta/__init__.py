@@ -1,0 +1,1 @@
+"""Delta's protocol, whole. Knows nothing of our log."""

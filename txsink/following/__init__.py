@@ -1,0 +1,1 @@
+"""A table's changes, delivered in order, each once."""

@@ -1,0 +1,1 @@
+"""Relays between Kafka and tables."""

@@ -1,0 +1,1 @@
+"""An ordered record of entries; one law says what may follow."""

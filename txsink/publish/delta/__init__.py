@@ -1,0 +1,1 @@
+"""One commit of Delta's log makes staged files visible."""

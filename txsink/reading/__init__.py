@@ -1,0 +1,1 @@
+"""What a program that reads holds: tables, versions, history, audit. Never writes."""

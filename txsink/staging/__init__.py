@@ -1,0 +1,1 @@
+"""Rows become durable files that no reader sees. Knows no log."""

@@ -1,0 +1,1 @@
+"""Two-phase commit for an engine that takes checkpoints."""

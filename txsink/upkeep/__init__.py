@@ -1,0 +1,1 @@
+"""What may go, and the way out of damage."""

@@ -1,0 +1,1 @@
+"""What a program that writes holds: writers, transactions, what workers carry."""
