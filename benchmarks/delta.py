@@ -65,7 +65,7 @@ def run(scale: Scale) -> list[Finding]:
     return findings
 
 
-def _write(sink: txsink.Sink, age: int, rows: pa.Table, number: int) -> None:
+def _write(sink: txsink.Writer, age: int, rows: pa.Table, number: int) -> None:
     txsink_write(sink, age + number, rows)
 
 

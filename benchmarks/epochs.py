@@ -71,7 +71,7 @@ def put(log: Path, name: str, meanwhile: Sequence[Callable[[], None]]) -> None:
     hidden.unlink()
 
 
-def txsink_write(sink: txsink.Sink, number: int, rows: pa.Table) -> None:
+def txsink_write(sink: txsink.Writer, number: int, rows: pa.Table) -> None:
     with sink.begin(number) as txn:
         txn.write(rows)
 

@@ -135,7 +135,7 @@ class Unsynced(ModuleType):
         """Nothing."""
 
 
-def unsynced_writer(root: Path, writer: str) -> txsink.Sink:
+def unsynced_writer(root: Path, writer: str) -> txsink.Writer:
     """An open writer whose store takes every promise of durability back."""
     return open_sink(LocalStore(Unsynced()), stamps(), str(root), writer, {})
 

@@ -103,6 +103,6 @@ def _compare(directory: Path, rows: pa.Table, rounds: int, deltas: tuple[Delta, 
     ]
 
 
-def _next(sink: txsink.Sink) -> int:
+def _next(sink: txsink.Writer) -> int:
     last = sink.last_epoch
     return 0 if last is None else last + 1

@@ -53,18 +53,18 @@ class DyingStore(LocalStore):
 
 def write_epochs(path: str, first: int, *, dies_at: int | None) -> None:
     """The producer: resumes after the last committed epoch, as every restart does."""
-    with txsink.open_writer(path, "orders", partition_by=["day"]) as sink:
-        if sink.recovered and sink.recovered.committed:
-            print(f"  recovery finished epoch {sink.recovered.committed[0]}, which the dead process had prepared")
-        start = first if sink.last_epoch is None else sink.last_epoch + 1
+    with txsink.open_writer(path, "orders", partition_by=["day"]) as writer:
+        if writer.recovered and writer.recovered.committed:
+            print(f"  recovery finished epoch {writer.recovered.committed[0]}, which the dead process had prepared")
+        start = first if writer.last_epoch is None else writer.last_epoch + 1
         end = EPOCHS if dies_at is None else dies_at
         for epoch in range(start, end):
-            with sink.begin(epoch, metadata={"next_order": (epoch + 1) * ROWS_PER_EPOCH}) as txn:
+            with writer.begin(epoch, metadata={"next_order": (epoch + 1) * ROWS_PER_EPOCH}) as txn:
                 txn.write(orders(epoch))
             print(f"  epoch {epoch}: {txn.result().rows:,} rows in {txn.result().files} files committed")
     if dies_at is not None:
-        with open_sink(DyingStore(), stamps(), path, "orders", {}) as sink:
-            txn = sink.begin(dies_at)
+        with open_sink(DyingStore(), stamps(), path, "orders", {}) as writer:
+            txn = writer.begin(dies_at)
             txn.write(orders(dies_at))
             txn.commit()
 

@@ -33,7 +33,7 @@ from txsink.testing.objects import Objects
 from txsink.testing.simdisk import SimDisk
 from txsink.writing.opening import open_sink
 from txsink.writing.transaction import Transaction
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 WORLDS: dict[str, Callable[[], Any]] = {"memory": Names, "disk model": SimDisk, "bucket model": Objects}
 ROUNDS_MAX = 8
@@ -70,7 +70,7 @@ class Caller:
     def __init__(self, world: World, kind: str, at: int, options: dict[str, Any]) -> None:
         self.world, self.kind, self.at, self.options = world, kind, at, options
         self.store = FaultyStore(world.store())
-        self.sink: Sink | None = None
+        self.sink: Writer | None = None
         self.txns: list[Transaction] = []
         self.wrong: list[str] = []
         self.open_calls: list[int] = []  # calls made while the writer was open
@@ -108,7 +108,7 @@ class Caller:
             self.is_delivered = True
             raise KeyboardInterrupt
 
-    def _close(self, sink: Sink) -> None:
+    def _close(self, sink: Writer) -> None:
         sink.close()
         self._waits.set()
 
@@ -133,7 +133,7 @@ class Caller:
         assert self.sink is not None
         self.sink.calls._lock = Lock(self._waits)  # type: ignore[assignment]
 
-    def _opened(self, stamps: Stamps) -> Sink:
+    def _opened(self, stamps: Stamps) -> Writer:
         chosen = {"layout": self.world.layout, **self.options}
         return open_sink(self.store, stamps, ROOT, "w", chosen, is_one_shot=chosen.pop("is_one_shot", False))
 

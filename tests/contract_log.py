@@ -35,7 +35,7 @@ from txsink.store.protocol import Store
 from txsink.testing.faults import Fault, FaultyStore, crash_before, delay, lose_answer, lose_request
 from txsink.testing.simdisk import Crash
 from txsink.writing.opening import open_sink
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 PROCESSES = 16
 READ_BYTES_MAX = 1 << 20
@@ -61,7 +61,7 @@ class Ground:
             blank.create(found, "parquet", (), None, "a table")
         return found
 
-    def sink(self, store: Store | None = None, writer: str = "w", **options: Any) -> Sink:
+    def sink(self, store: Store | None = None, writer: str = "w", **options: Any) -> Writer:
         return open_sink(store or self.store, self.stamps, self.root, writer, {"layout": "parquet", **options})
 
     def rows(self) -> list[int]:
@@ -86,7 +86,7 @@ class Ground:
         self.store.replace(self.at(version), data, "0123abcd")
 
 
-def write(sink: Sink, *epochs: int, mode: str = "append") -> None:
+def write(sink: Writer, *epochs: int, mode: str = "append") -> None:
     """One row an epoch: its number."""
     for epoch in epochs:
         with sink.begin(epoch, mode=mode) as txn:

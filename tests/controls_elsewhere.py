@@ -43,7 +43,7 @@ CONTROLS: dict[str, Control] = {
         "test_log_gaps.py::test_a_writer_of_a_table_that_was_restored_plants_nothing_and_says_so",
     ),
     "newest entry known looked at before the first file is published": Control(
-        "writing.writer.Sink._look_and_claim",
+        "writing.writer.Writer._look_and_claim",
         "is_as_read = self.log.is_as_read(self.log.stamps.now_ms(), to_the_end=False)",
         "is_as_read = True",
         "test_look.py::test_a_writer_of_a_table_that_is_another_publishes_and_removes_nothing",
@@ -115,7 +115,7 @@ CONTROLS: dict[str, Control] = {
         "test_two_phase.py::test_at_most_once_never_writes_an_epoch_that_was_begun_before",
     ),
     "newest entry known looked at before the mark goes": Control(
-        "writing.writer.Sink._leaves_nothing",
+        "writing.writer.Writer._leaves_nothing",
         "not self.settings.place.mark or self.log.is_as_read(to_the_end=False)",
         "True",
         "test_sweep.py::test_a_writer_that_is_closed_after_a_restore_leaves_the_mark_that_leads_to_what_it_had_staged",
@@ -153,7 +153,7 @@ CONTROLS: dict[str, Control] = {
         "test_convert.py::test_a_conversion_may_crash_at_any_store_call_and_is_finished_by_doing_it_again",
     ),
     "an abort's files deleted before its epoch is published anew": Control(
-        "writing.writer.Sink.publish",
+        "writing.writer.Writer.publish",
         "recovery.finish_aborts(self.log, self.identity, self.publisher)",
         "pass",
         "test_abort_unfinished.py::test_the_abort_is_finished_before_what_was_aborted_is_replaced",

@@ -15,7 +15,7 @@ from txsink.reading.table import Table, open_log
 from txsink.store.local.store import LocalStore
 from txsink.store.protocol import Store
 from txsink.writing.opening import BEGIN_OPTIONS, open_sink
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 
 class Place:
@@ -26,7 +26,7 @@ class Place:
         ids, clock = itertools.count(1), itertools.count(1_760_000_000_000, 1000)
         self.stamps = Stamps(lambda: next(clock), lambda: f"{next(ids):032x}", lambda attempt: None)
 
-    def sink(self, writer: str = "w", **options: Any) -> Sink:
+    def sink(self, writer: str = "w", **options: Any) -> Writer:
         return open_sink(LocalStore(), self.stamps, str(self.path), writer, options)
 
     def write(self, epoch: int, data: Any = None, writer: str = "w", **options: Any) -> None:
@@ -46,14 +46,14 @@ def tree(path: Path) -> dict[str, bytes]:
     return {one.relative_to(path).as_posix(): one.read_bytes() for one in path.rglob("*") if one.is_file()}
 
 
-def prepared(sink: Sink, epoch: int, data: Any, **options: Any) -> Prepare:
+def prepared(sink: Writer, epoch: int, data: Any, **options: Any) -> Prepare:
     txn = sink.begin(epoch, **options)
     txn.write(data)
     txn.prepare()
     return sink.log.prepare_entry(sink.log.state.pending_of(sink.writer)[-1].prepared)
 
 
-def begin_publish(sink: Sink, prepare: Prepare) -> None:
+def begin_publish(sink: Writer, prepare: Prepare) -> None:
     """As far as `roll_forward` goes before it moves a file."""
     pending = sink.log.state.pending_of(sink.writer)[0]
     sink.log.append(resolving._resolving(sink.log, sink.identity, pending, Publishing))
@@ -72,13 +72,13 @@ def staged_files(place: Place) -> list[str]:
     return names(root) if root.exists() else []
 
 
-def commit(sink: Sink, *epochs: int) -> None:
+def commit(sink: Writer, *epochs: int) -> None:
     for epoch in epochs:
         with sink.begin(epoch) as txn:
             txn.write(rows(epoch))
 
 
-def stage_only(sink: Sink, epoch: int) -> None:
+def stage_only(sink: Writer, epoch: int) -> None:
     """A worker staged a file, and its coordinator died."""
     txn = sink.begin(epoch)
     txn.stager().stage(rows(epoch))

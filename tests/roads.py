@@ -27,7 +27,7 @@ from txsink.reading.table import open_table
 from txsink.schema import columns_of
 from txsink.store.local.store import LocalStore
 from txsink.writing.opening import open_sink
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 ROWS = 6
 Row = tuple[int, int]
@@ -57,12 +57,12 @@ def data_of(rows: list[Row]) -> pa.Table:
 # -- the roads ------------------------------------------------------------------------------------------------
 
 
-def by_write(sink: Sink, epoch: int, say: Say) -> None:
+def by_write(sink: Writer, epoch: int, say: Say) -> None:
     with sink.begin(epoch, metadata={"next": epoch + 1}) as txn:
         txn.write(data_of(rows_of(epoch)))
 
 
-def by_two_phases(sink: Sink, epoch: int, say: Say) -> None:
+def by_two_phases(sink: Writer, epoch: int, say: Say) -> None:
     txn = sink.begin(epoch)
     txn.write(data_of(rows_of(epoch)))
     txn.prepare()
@@ -70,7 +70,7 @@ def by_two_phases(sink: Sink, epoch: int, say: Say) -> None:
     txn.commit()
 
 
-def after_an_abort(sink: Sink, epoch: int, say: Say) -> None:
+def after_an_abort(sink: Writer, epoch: int, say: Say) -> None:
     dropped = sink.begin(epoch)
     dropped.write(data_of(rows_of(epoch)))  # the same rows: a crash before the abort lands rolls forward
     dropped.prepare()
@@ -78,12 +78,12 @@ def after_an_abort(sink: Sink, epoch: int, say: Say) -> None:
     by_write(sink, epoch, say)
 
 
-def by_a_stager(sink: Sink, epoch: int, say: Say) -> None:
+def by_a_stager(sink: Writer, epoch: int, say: Say) -> None:
     with sink.begin(epoch) as txn:
         txn.add(txn.stager().stage(data_of(rows_of(epoch))))
 
 
-def by_another_program(sink: Sink, epoch: int, say: Say) -> None:
+def by_another_program(sink: Writer, epoch: int, say: Say) -> None:
     """Its files are opened, written and closed by C++, without any sync."""
     with sink.begin(epoch) as txn:
         guest = txn.guest()
@@ -96,11 +96,11 @@ def by_another_program(sink: Sink, epoch: int, say: Say) -> None:
         txn.add(guest.adopt(columns_of(rows.schema), sink.log.stamps.new_id))
 
 
-def without_rows(sink: Sink, epoch: int, say: Say) -> None:
+def without_rows(sink: Writer, epoch: int, say: Say) -> None:
     sink.begin(epoch).commit()
 
 
-def by_overwrite(sink: Sink, epoch: int, say: Say) -> None:
+def by_overwrite(sink: Writer, epoch: int, say: Say) -> None:
     with sink.begin(epoch, mode="overwrite", partition_overwrite="dynamic") as txn:
         txn.write(data_of(odd(epoch)))
 
@@ -109,7 +109,7 @@ def odd(epoch: int) -> list[Row]:
     return [row for row in rows_of(epoch) if row[1] == 1]
 
 
-ROADS: tuple[Callable[[Sink, int, Say], None], ...] = (
+ROADS: tuple[Callable[[Writer, int, Say], None], ...] = (
     by_write,
     by_two_phases,
     by_another_program,

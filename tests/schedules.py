@@ -29,7 +29,7 @@ from txsink.testing.names import Names
 from txsink.testing.objects import Objects
 from txsink.testing.schedule import Search, Setting
 from txsink.writing.transaction import Transaction
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 #: Done alone, before the runs meet: opens what is open by then. Returns what the run does when they meet.
 Begin = Callable[[World], Callable[[], object]]
@@ -50,7 +50,7 @@ class Meeting(NamedTuple):
 # -- pieces -----------------------------------------------------------------------------------------------
 
 
-def begun(world: World, sink: Sink, epoch: int, mode: str = "append") -> Transaction:
+def begun(world: World, sink: Writer, epoch: int, mode: str = "append") -> Transaction:
     """An epoch, staged."""
     rows = tuple(row + (1000 if sink.writer != "w" else 0) for row in ROWS[epoch])
     world.truth.rows[sink.writer, epoch] = rows
@@ -65,7 +65,7 @@ def finish(world: World, txn: Transaction) -> None:
     world.tell("committed", txn._sink.identity.writer, txn.epoch)
 
 
-def committed(world: World, *epochs: int, writer: str = "w") -> Sink:
+def committed(world: World, *epochs: int, writer: str = "w") -> Writer:
     sink = world.sink(writer)
     for epoch in epochs:
         finish(world, begun(world, sink, epoch))

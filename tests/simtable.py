@@ -16,7 +16,7 @@ from txsink.reading.table import Table, open_log
 from txsink.store.local.store import LocalStore
 from txsink.testing.simdisk import SimDisk
 from txsink.writing.opening import open_sink
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 ROOT = "/d/t"
 
@@ -29,7 +29,7 @@ class SimTable:
         ids, clock = itertools.count(1), itertools.count(1_760_000_000_000)
         self._stamps = Stamps(lambda: next(clock), lambda: f"{next(ids):032x}", lambda attempt: None)
 
-    def open(self, writer: str = "w", *, is_one_shot: bool = False, **options: Any) -> Sink:
+    def open(self, writer: str = "w", *, is_one_shot: bool = False, **options: Any) -> Writer:
         return open_sink(self._store(), self._stamps, ROOT, writer, options, is_one_shot=is_one_shot)
 
     def log(self) -> Log:

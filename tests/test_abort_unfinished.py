@@ -14,7 +14,7 @@ from txsink.protocol import resolving
 from txsink.publish.rename import RenamePublisher
 from txsink.store.local.store import LocalStore
 from txsink.writing.opening import open_sink
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 
 @pytest.fixture
@@ -22,14 +22,14 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "t")
 
 
-def half_aborted(sink: Sink, epoch: int) -> None:
+def half_aborted(sink: Writer, epoch: int) -> None:
     """An epoch that was published and then aborted by a run that died before it deleted anything."""
     prepare = prepared(sink, epoch, rows(epoch))
     sink.publisher.publish(prepare)
     resolving.abort(sink.log, sink.identity, sink.publisher, sink.log.state.pending_of(sink.writer)[-1])
 
 
-def one_shot(place: Place) -> Sink:
+def one_shot(place: Place) -> Writer:
     return open_sink(LocalStore(), place.stamps, str(place.path), "w", {}, is_one_shot=True)
 
 

@@ -26,7 +26,7 @@ from txsink.staging.adopt import Guest
 from txsink.staging.epoch_stager import StagedFile
 from txsink.testing.objects import Objects, ObjectStore
 from txsink.writing.opening import open_sink
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 COLUMNS = columns_of(pa.schema({"id": pa.int64(), "day": pa.string()}))
 
@@ -38,7 +38,7 @@ def put(guest: Guest, name: str, *ids: int) -> None:
         pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), file)
 
 
-def adopted(sink: Sink, guest: Guest) -> list[StagedFile]:
+def adopted(sink: Writer, guest: Guest) -> list[StagedFile]:
     return guest.adopt(COLUMNS, sink.log.stamps.new_id)
 
 

@@ -126,7 +126,7 @@ OPENING = (
     Wrong("writing.opening._options", "Known options: {}", gives(ID, zzz=1), (gives(ID, merge_schema=True),)),
     Wrong(
         "writing.opening._options",
-        "Give {} to `Sink.begin`, which takes it",
+        "Give {} to `Writer.begin`, which takes it",
         begun(mode="overwrite"),
         (begun(of_begin={"mode": "overwrite"}),),
         ZERO,

@@ -20,7 +20,7 @@ from seen import by_log
 from txsink import paths
 from txsink.cli import main as cli
 from txsink.delta import log as delta
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 NEW = {"layout": "delta"}
 
@@ -36,7 +36,7 @@ def ids(place: Place) -> list[int]:
     return found
 
 
-def opened(place: Place, **options: Any) -> Sink:
+def opened(place: Place, **options: Any) -> Writer:
     return place.sink(**NEW, **options)
 
 
@@ -248,7 +248,7 @@ def test_a_log_that_is_older_than_deltas_and_has_no_copy_is_repaired(place: Plac
     assert ids(place) == [1, 2, 3]
 
 
-def rewound_and_restored(place: Place) -> Sink:
+def rewound_and_restored(place: Place) -> Writer:
     sink = opened(place)
     commit(sink, 1, 2)
     before = table_of(place).version()

@@ -33,7 +33,7 @@ from txsink.paths import HEAD_PATH, VERSION_MAX
 from txsink.store.local.store import LocalStore
 from txsink.testing.simdisk import SimDisk
 from txsink.writing.opening import open_sink
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 ROWS = {"id": [1, 2], "day": ["a", "b"]}
 
@@ -625,7 +625,7 @@ def test_of_two_live_runs_the_older_one_is_told_to_stop_and_nothing_is_lost(plac
     check_unharmed(place)
 
 
-def commit_at_once(sink: Sink, epoch: int, row: int, barrier: threading.Barrier, told: list[str]) -> None:
+def commit_at_once(sink: Writer, epoch: int, row: int, barrier: threading.Barrier, told: list[str]) -> None:
     barrier.wait()
     txn = sink.begin(epoch)
     try:
@@ -668,7 +668,7 @@ STATES = [[], [1, 2], [1, 2, 3], [2, 4], [2, 4, 5], [2, 4, 5, 6]]
 def program(site: SimTable, told: list[int]) -> None:
     """Open, write, prepare, commit, overwrite, recover, abort; a second run of it does what the first one did not."""
 
-    def step(sink: Sink, epoch: int, ids: list[int], days: list[str], **options: Any) -> None:
+    def step(sink: Writer, epoch: int, ids: list[int], days: list[str], **options: Any) -> None:
         with sink.begin(epoch, **options) as txn:
             txn.write({"id": ids, "day": days})
         told.append(epoch)

@@ -30,12 +30,12 @@ from txsink.testing.faults import FaultyStore, fail_before
 from txsink.writing import transaction as transactions, writer as writers
 from txsink.writing.calls import Calls
 from txsink.writing.opening import open_sink, open_workplace, open_writer
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 THREADS, WRITES, ROWS = 8, 40, 25
 
 
-def faulty(place: Place) -> tuple[Sink, FaultyStore]:
+def faulty(place: Place) -> tuple[Writer, FaultyStore]:
     """A writer on a store that can fail."""
     store = FaultyStore(LocalStore())
     return open_sink(store, stamps(), str(place.path), "w", {"layout": "parquet"}), store

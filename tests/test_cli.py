@@ -21,7 +21,7 @@ from txsink.log import expiry
 from txsink.protocol import resolving
 from txsink.store.local.store import LocalStore
 from txsink.writing.opening import open_sink
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 __all__ = ["small_blocks"]
 
@@ -61,14 +61,14 @@ def cli(place: Place, capsys: pytest.CaptureFixture[str]) -> Cli:
     return Cli(place, capsys)
 
 
-def stage(sink: Sink, epoch: int) -> str:
+def stage(sink: Writer, epoch: int) -> str:
     """Stage a file that is not prepared; its name."""
     data = {"id": [99], **{name: ["z"] for name in sink.log.state.partition_columns}}
     (one,) = sink.begin(epoch).stager().stage(data)
     return one.file.path.rpartition("/")[2]
 
 
-def one_shot(place: Place, writer: str) -> Sink:
+def one_shot(place: Place, writer: str) -> Writer:
     """A run that has not claimed its writer."""
     return open_sink(LocalStore(), place.stamps, str(place.path), writer, {}, is_one_shot=True)
 

@@ -167,7 +167,7 @@ VARIANTS: dict[str, Variant] = {
         "I8",
     ),
     "abort deletes before its entry": variant(
-        "writing.writer.Sink.drop",
+        "writing.writer.Writer.drop",
         "        is_meant = pending.epoch == epoch\n",
         "        is_meant = pending.epoch == epoch\n"
         "        self.publisher.withdraw(self.log.prepare_entry(pending.prepared))\n",
@@ -284,7 +284,11 @@ VARIANTS: dict[str, Variant] = {
         "log.log.Log.hint", "self.settle()\n", "pass\n", survival(crash_races.survivor_gets_a_late_notice, 1), "I13"
     ),
     "entries read durable before the answer": variant(
-        "writing.writer.Sink._is_committed", "    self.log.settle()\n", "", survival(crash_races.survivor_replays), "I3"
+        "writing.writer.Writer._is_committed",
+        "    self.log.settle()\n",
+        "",
+        survival(crash_races.survivor_replays),
+        "I3",
     ),
     "staged listed before the log is read, else an entry that lands": Variant(
         [
@@ -353,7 +357,7 @@ VARIANTS: dict[str, Variant] = {
         "I1",
     ),
     "mark durable before the first file": variant(
-        "writing.writer.Sink.about_to_stage",
+        "writing.writer.Writer.about_to_stage",
         "leave_mark(",
         "print(",
         crashes("delta_append_one_epoch"),

@@ -25,7 +25,7 @@ from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore
 from txsink.testing.objects import Objects, ObjectStore
 from txsink.writing.opening import open_sink
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 # Before anything is published: that the log is still the one that was read, for it may be a minute since `prepare`.
 LOOK = ("tail", "log")
@@ -67,7 +67,7 @@ class Bench:
         self._clock = count(1_700_000_000_000)
         self._stamps = Stamps(now_ms=lambda: next(self._clock), new_id=lambda: next(self._ids), pause=lambda _: None)
 
-    def open(self, **options: Any) -> Sink:
+    def open(self, **options: Any) -> Writer:
         return open_sink(self.store, self._stamps, str(self.root), "w", {"layout": self.layout, **options})
 
     def rest(self, milliseconds: int) -> None:
@@ -111,13 +111,13 @@ class Bench:
         return below
 
 
-def write(sink: Sink, epoch: int, rows: pa.Table | None = ROWS) -> None:
+def write(sink: Writer, epoch: int, rows: pa.Table | None = ROWS) -> None:
     with sink.begin(epoch) as txn:
         if rows is not None:
             txn.write(rows)
 
 
-def write_all(sink: Sink, epochs: Iterable[int], rows: pa.Table | None = ROWS) -> None:
+def write_all(sink: Writer, epochs: Iterable[int], rows: pa.Table | None = ROWS) -> None:
     for epoch in epochs:
         write(sink, epoch, rows)
 
@@ -128,7 +128,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 @pytest.fixture
-def sink(bench: Bench) -> Iterator[Sink]:
+def sink(bench: Bench) -> Iterator[Writer]:
     with bench.open() as opened:
         write(opened, 0)
         yield opened
@@ -137,13 +137,13 @@ def sink(bench: Bench) -> Iterator[Sink]:
 # -- an epoch ----------------------------------------------------------------------------------------------
 
 
-def test_staging_one_file_takes_two_calls_and_a_look_at_its_stamp(bench: Bench, sink: Sink) -> None:
+def test_staging_one_file_takes_two_calls_and_a_look_at_its_stamp(bench: Bench, sink: Writer) -> None:
     txn = sink.begin(1)
     txn.write(ROWS)
     assert bench.calls_of(txn.prepare)[:3] == [("create", "staged"), ("seal", "staged"), ("tail", "staged")]
 
 
-def test_prepare_takes_one_look_at_each_file_one_settle_and_one_append(bench: Bench, sink: Sink) -> None:
+def test_prepare_takes_one_look_at_each_file_one_settle_and_one_append(bench: Bench, sink: Writer) -> None:
     txn = sink.begin(1)
     txn.write(ROWS)
     assert bench.calls_of(txn.prepare)[3:] == [
@@ -153,7 +153,7 @@ def test_prepare_takes_one_look_at_each_file_one_settle_and_one_append(bench: Be
     ]
 
 
-def test_commit_takes_a_look_at_the_log_two_at_each_file_one_move_and_one_append(bench: Bench, sink: Sink) -> None:
+def test_commit_takes_a_look_at_the_log_two_at_each_file_one_move_and_one_append(bench: Bench, sink: Writer) -> None:
     txn = sink.begin(1)
     txn.write(ROWS)
     txn.prepare()
@@ -167,12 +167,12 @@ def test_commit_takes_a_look_at_the_log_two_at_each_file_one_move_and_one_append
     ]
 
 
-def test_an_empty_epoch_takes_two_appends_and_a_look_at_the_log(bench: Bench, sink: Sink) -> None:
+def test_an_empty_epoch_takes_two_appends_and_a_look_at_the_log(bench: Bench, sink: Writer) -> None:
     calls = bench.calls_of(lambda: write(sink, 1, None))
     assert calls == [*APPEND, LOOK, *APPEND]
 
 
-def test_an_epoch_of_one_file_syncs_seven_times(bench: Bench, sink: Sink) -> None:
+def test_an_epoch_of_one_file_syncs_seven_times(bench: Bench, sink: Writer) -> None:
     assert bench.syncs_of(lambda: write(sink, 1)) == [
         *("staged", "staged"),  # the file and its name
         *("log", "log"),  # the prepare entry and its name
@@ -189,7 +189,7 @@ def test_each_further_file_of_an_epoch_costs_one_sync(bench: Bench) -> None:
     assert syncs == {"staged": 3 + 1, "log": 4, "table": 1}
 
 
-def test_no_epoch_lists_anything_or_reads_an_entry_back(bench: Bench, sink: Sink) -> None:
+def test_no_epoch_lists_anything_or_reads_an_entry_back(bench: Bench, sink: Writer) -> None:
     calls = bench.calls_of(lambda: write_all(sink, range(1, 3 * BLOCK)))
     verbs = Counter(verb for verb, place in calls if place not in {"segment", "summary"})
     assert verbs.keys() == {"create", "seal", "tail", "present", "settle", "put_if_absent", "move", "prune", "put_hint"}
@@ -208,7 +208,7 @@ def test_epochs_of_an_old_table_make_the_calls_of_a_young_one(bench: Bench) -> N
             assert calls[: len(young)] == young
 
 
-def test_what_is_written_off_the_commit_path_is_rare(bench: Bench, sink: Sink) -> None:
+def test_what_is_written_off_the_commit_path_is_rare(bench: Bench, sink: Writer) -> None:
     epochs = 8 * BLOCK  # 16 blocks of versions
     calls = bench.calls_of(lambda: write_all(sink, range(1, epochs + 1), None))
     wrote = Counter(place for verb, place in calls if verb in {"put_if_absent", "put_hint"})
@@ -222,7 +222,7 @@ def test_what_is_written_off_the_commit_path_is_rare(bench: Bench, sink: Sink) -
 # -- what is left behind -----------------------------------------------------------------------------------
 
 
-def test_an_epoch_leaves_its_data_file_and_two_entries(bench: Bench, sink: Sink) -> None:
+def test_an_epoch_leaves_its_data_file_and_two_entries(bench: Bench, sink: Writer) -> None:
     before = bench.files()
     for epoch in range(1, 11):
         write(sink, epoch)
@@ -357,7 +357,7 @@ def test_a_writer_in_a_bucket_that_rests_before_it_commits_looks_once_and_not_ag
         ]
 
 
-def test_several_epochs_that_one_call_commits_take_one_look(bench: Bench, sink: Sink) -> None:
+def test_several_epochs_that_one_call_commits_take_one_look(bench: Bench, sink: Writer) -> None:
     for epoch in (1, 2, 3):
         sink.begin(epoch).prepare()
     assert bench.calls_of(lambda: sink.commit(3)) == [LOOK, *3 * APPEND]

@@ -28,7 +28,7 @@ from txsink.publish.delta.publisher import FRESH_MS, DeltaPublisher
 from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore
 from txsink.writing.opening import open_sink
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 
 def log_of(path: Path) -> Path:
@@ -58,12 +58,12 @@ def own_ids(place: Place) -> list[int]:
     return sorted(place.table().to_arrow()["id"].to_pylist())
 
 
-def commit(sink: Sink, epoch: int, *rows: int, **options: Any) -> None:
+def commit(sink: Writer, epoch: int, *rows: int, **options: Any) -> None:
     with sink.begin(epoch, **options) as txn:
         txn.write({"id": list(rows)})
 
 
-def lived(place: Place, epochs: int = 2, **options: Any) -> Sink:
+def lived(place: Place, epochs: int = 2, **options: Any) -> Writer:
     sink = place.sink(layout="delta", **options)
     for epoch in range(epochs):
         commit(sink, epoch, epoch)
@@ -142,7 +142,7 @@ ORDERS = {
 }
 
 
-def act(place: Place, sink: Sink, deed: str) -> None:
+def act(place: Place, sink: Writer, deed: str) -> None:
     verb, _, epoch = deed.partition(" ")
     if verb == "theirs":
         other_sink_commits(place.path, int(epoch))

@@ -13,14 +13,14 @@ import pytest
 from place import Place
 from txsink.cli.commands import convert
 from txsink.errors import ConflictError, InvalidRequestError
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 
 def rows(*ids: int, **more: list[Any]) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), **more})
 
 
-def commit(sink: Sink, epoch: int, data: pa.Table) -> None:
+def commit(sink: Writer, epoch: int, data: pa.Table) -> None:
     with sink.begin(epoch) as txn:
         txn.write(data)
 

@@ -17,7 +17,7 @@ from txsink.errors import ConflictError, InvalidRequestError, TxsinkError
 from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, delay, lose_answer
 from txsink.writing.opening import open_sink
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 Foreign = Callable[[Path], object]
 
@@ -34,11 +34,11 @@ def data(*rows: int) -> pa.Table:
     return pa.table({"id": pa.array(rows, pa.int64()), "day": [f"d{row % 2}" for row in rows]})
 
 
-def opened(place: Place, store: Any = None, writer: str = "w", **options: Any) -> Sink:
+def opened(place: Place, store: Any = None, writer: str = "w", **options: Any) -> Writer:
     return open_sink(store or LocalStore(), place.stamps, str(place.path), writer, {"layout": "delta", **options})
 
 
-def commit(sink: Sink, epoch: int, *rows: int, **options: Any) -> None:
+def commit(sink: Writer, epoch: int, *rows: int, **options: Any) -> None:
     with sink.begin(epoch, **options) as txn:
         txn.write(data(*rows))
 
@@ -79,7 +79,7 @@ def uses_our_writer_name(path: Path) -> None:
     deltalake.write_deltalake(str(path), data(200), mode="append", commit_properties=properties)
 
 
-def interrupted(place: Place, act: Callable[[Sink], object], foreign: Foreign, **options: Any) -> Iterator[Sink]:
+def interrupted(place: Place, act: Callable[[Writer], object], foreign: Foreign, **options: Any) -> Iterator[Writer]:
     """The writer after its act, each store call of which the other one came before; two files are there."""
     parent = place.path.parent
     for call in range(1, 200):
@@ -123,7 +123,7 @@ def test_an_append_never_conflicts_with_what_others_do(place: Place, foreign: Fo
 def test_an_overwrite_follows_what_others_did_or_is_a_conflict_that_can_be_aborted(
     place: Place, foreign: Foreign, partition_overwrite: str
 ) -> None:
-    def overwrite(sink: Sink) -> None:
+    def overwrite(sink: Writer) -> None:
         conflicts.append(0)
         try:
             commit(sink, 2, 7, mode="overwrite", partition_overwrite=partition_overwrite)
@@ -167,7 +167,7 @@ def test_an_overwrite_replaces_what_another_program_deleted_and_brought_back_sin
 
 @pytest.mark.parametrize("foreign", [appends, compacts], ids=lambda one: one.__name__)
 def test_a_rewind_takes_back_its_own_files_or_is_a_conflict_that_can_be_aborted(place: Place, foreign: Foreign) -> None:
-    def rewind(sink: Sink) -> None:
+    def rewind(sink: Writer) -> None:
         conflicts.append(0)
         try:
             sink.recover(0, "rewind")
@@ -186,7 +186,7 @@ def test_a_rewind_takes_back_its_own_files_or_is_a_conflict_that_can_be_aborted(
 def test_an_epoch_that_another_program_committed_is_never_committed_twice_nor_skipped(place: Place) -> None:
     """Delta's own sink goes on under our writer's name in the middle of our epoch 2."""
 
-    def go_on(sink: Sink) -> None:
+    def go_on(sink: Writer) -> None:
         with suppress(ConflictError):
             commit(sink, 2, 7)
 
@@ -207,7 +207,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def test_a_lost_answer_of_a_delta_commit_is_found_out_while_others_commit(place: Place) -> None:
-    def prepared(name: str) -> tuple[Sink, FaultyStore]:
+    def prepared(name: str) -> tuple[Writer, FaultyStore]:
         place.path = place.path.parent / name
         store = FaultyStore(LocalStore())
         sink = opened(place, store)

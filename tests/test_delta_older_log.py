@@ -24,7 +24,7 @@ from txsink.protocol import sweeping
 from txsink.protocol.fencing import Run
 from txsink.publish.decision import Action
 from txsink.store.local.store import LocalStore
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 OWN, DELTAS = "_txsink", "_delta_log"
 
@@ -38,7 +38,7 @@ def own_ids(place: Place) -> list[int]:
     return sorted(place.table().to_arrow()["id"].to_pylist())
 
 
-def lived(place: Place) -> Iterator[Sink]:
+def lived(place: Place) -> Iterator[Writer]:
     """A life with all kinds of entries, one call at a time: two writers, an abort, an overwrite, runs, an open end."""
     sink = place.sink(layout="delta")
     for epoch in (0, 1):
@@ -249,7 +249,7 @@ def test_what_another_run_has_prepared_and_published_meanwhile_is_not_lost(place
         sink.publisher.require_agreement("w", is_lenient=False)
 
 
-def lived_on(place: Place) -> Sink:
+def lived_on(place: Place) -> Writer:
     lived_once(place)
     return place.sink()
 

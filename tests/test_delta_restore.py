@@ -18,7 +18,7 @@ from txsink.errors import ConflictError, TxsinkError
 from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, delay
 from txsink.writing.opening import open_sink
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 
 def table_of(place: Place) -> Any:
@@ -33,12 +33,12 @@ def own_ids(place: Place) -> list[int]:
     return sorted(place.table().to_arrow()["id"].to_pylist())
 
 
-def commit(sink: Sink, epoch: int, *rows: int, **options: Any) -> None:
+def commit(sink: Writer, epoch: int, *rows: int, **options: Any) -> None:
     with sink.begin(epoch, **options) as txn:
         txn.write({"id": list(rows)})
 
 
-def lived(place: Place, *epochs: int, **options: Any) -> Sink:
+def lived(place: Place, *epochs: int, **options: Any) -> Writer:
     sink = place.sink("a", layout="delta", **options)
     for epoch in epochs:
         commit(sink, epoch, epoch)
@@ -118,7 +118,7 @@ def test_what_another_program_appended_meanwhile_stays(place: Place) -> None:
 # -- a RESTORE after the rewind -----------------------------------------------------------------------------
 
 
-def rewound_and_restored(place: Place) -> Sink:
+def rewound_and_restored(place: Place) -> Writer:
     sink = lived(place, 1, 2, 3)
     before = table_of(place).version()
     sink.recover(1, "rewind")

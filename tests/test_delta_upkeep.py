@@ -25,10 +25,10 @@ from txsink.testing.crash_world import World, stamps_of
 from txsink.testing.faults import Fault, FaultyStore, crash_after, crash_before, delay, fail_before
 from txsink.testing.simdisk import Crash, SimDisk
 from txsink.writing.opening import open_sink
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 
-def opened(place: Place, store: Any = None, writer: str = "w") -> Sink:
+def opened(place: Place, store: Any = None, writer: str = "w") -> Writer:
     return open_sink(store or LocalStore(), place.stamps, str(place.path), writer, {"layout": "delta"})
 
 

@@ -15,13 +15,13 @@ from txsink.log.log import Log
 from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, crash_before
 from txsink.testing.simdisk import Crash
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 __all__ = ["small_blocks"]
 
 
 @pytest.fixture
-def aged(place: Place, small_blocks: None) -> Sink:
+def aged(place: Place, small_blocks: None) -> Writer:
     """A writer whose table has 30 entries, some of them overwrites."""
     sink = place.sink()
     for epoch in range(14):
@@ -30,7 +30,7 @@ def aged(place: Place, small_blocks: None) -> Sink:
     return sink
 
 
-def test_expiry_deletes_old_entries_and_removed_files_and_the_table_stays_whole(place: Place, aged: Sink) -> None:
+def test_expiry_deletes_old_entries_and_removed_files_and_the_table_stays_whole(place: Place, aged: Writer) -> None:
     head = aged.log.state.version
     assert len(names(place.path / paths.REMOVED_DIRECTORY)) == 9
     boundary = expiry.expire(aged.log, head - 3)
@@ -49,7 +49,7 @@ def test_expiry_deletes_old_entries_and_removed_files_and_the_table_stays_whole(
     assert rows_of(place.path) == [9, 10, 11, 12, 13, 14, 15]
 
 
-def test_files_that_a_retained_version_still_names_stay(place: Place, aged: Sink) -> None:
+def test_files_that_a_retained_version_still_names_stay(place: Place, aged: Writer) -> None:
     """I8."""
     before = 9
     boundary = expiry.expire(aged.log, before)
@@ -60,7 +60,7 @@ def test_files_that_a_retained_version_still_names_stay(place: Place, aged: Sink
     assert table.verify(deep=True) == []
 
 
-def test_expiry_again_or_too_early_changes_nothing(place: Place, aged: Sink) -> None:
+def test_expiry_again_or_too_early_changes_nothing(place: Place, aged: Writer) -> None:
     boundary = expiry.expire(aged.log, 20)
     before = names(place.path)
     assert [expiry.expire(aged.log, at) for at in (20, 3, 0)] == [boundary] * 3
@@ -118,7 +118,7 @@ def test_an_expiry_that_dies_anywhere_is_finished_by_the_next(place: Place, smal
     assert call > 20
 
 
-def test_a_rewind_to_an_epoch_whose_entries_have_expired_is_refused(place: Place, aged: Sink) -> None:
+def test_a_rewind_to_an_epoch_whose_entries_have_expired_is_refused(place: Place, aged: Writer) -> None:
     """Its metadata, the point to resume from, is gone."""
     commit(aged, *range(14, 24))
     expiry.expire(aged.log, aged.log.state.version)
@@ -132,7 +132,7 @@ def test_a_rewind_to_an_epoch_whose_entries_have_expired_is_refused(place: Place
 
 
 def test_entries_go_after_what_repeats_them_is_durable_and_are_durably_gone_at_the_end(
-    place: Place, aged: Sink
+    place: Place, aged: Writer
 ) -> None:
     """I1, I7, I13: segments, summary and hint before; and nothing comes back after."""
     store = FaultyStore(LocalStore())

@@ -81,7 +81,7 @@ class Ground(Lake):
         super().__init__(server, f"/{bucket}/faults {next(COUNT)}/täble")
         self.first = ROWS[0]  # what is left of epoch 0 in the end
 
-    def quiet(self) -> txsink.Sink:
+    def quiet(self) -> txsink.Writer:
         """A new run, over the store that nobody breaks."""
         store = direct(json.dumps(self.server.storage_options))
         return open_sink(store, stamps(), self.uri, "w", dict(self.files))
@@ -94,12 +94,12 @@ class Ground(Lake):
         table = self.table()
         return table.writers()["w"].last_epoch, [one.epoch for one in table.pending()]
 
-    def begin(self) -> txsink.Sink:
+    def begin(self) -> txsink.Writer:
         sink = self.quiet()
         put(sink, 0, *ROWS[0])
         return sink
 
-    def stage_orphan(self, sink: txsink.Sink) -> None:
+    def stage_orphan(self, sink: txsink.Writer) -> None:
         stager = new_stager(sink, 1)
         stager.write({"id": [99]})
         assert len(stager.finish()) == 1
@@ -157,7 +157,7 @@ class Case:
         self._options = {**proxy.storage_options, **options}
         self.txn: txsink.Transaction | None = None
 
-    def open(self) -> txsink.Sink:
+    def open(self) -> txsink.Writer:
         return txsink.open_writer(self.ground.uri, "w", storage_options=self._options, **self.ground.files)
 
     def stage(self) -> None:
@@ -346,7 +346,7 @@ def break_one(cases: Iterator[Case], step: Step, fault: Fault, kind: str) -> boo
     found = ground.epochs()
     if error is None:
         assert found == step.epochs
-        assert not isinstance(done, txsink.Sink) or ground.table().writers()["w"].run == done.run
+        assert not isinstance(done, txsink.Writer) or ground.table().writers()["w"].run == done.run
     elif isinstance(error, UnavailableError):
         # Opening is several calls: what it had recovered stays so when it cannot sweep.
         assert found == before or (step.act is Case.open and found == step.epochs)

@@ -12,7 +12,7 @@ from place import Place
 from txsink.reading.table import open_log
 from txsink.store.local.store import LocalStore
 from txsink.writing.opening import open_sink
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 # One directory each, where names fold.
 VALUES = ["A", "a", "\u00c9", "\u00e9", "E\u0301", "stra\u00dfe", "STRASSE"]
@@ -29,7 +29,7 @@ class Folded:
         self.system = FoldingSystem(root)
         self.store = LocalStore(self.system)
 
-    def sink(self, **options: Any) -> Sink:
+    def sink(self, **options: Any) -> Writer:
         return open_sink(self.store, self.place.stamps, str(self.place.path), "w", {"partition_by": "k", **options})
 
     def rows(self) -> list[tuple[int, str]]:

@@ -14,7 +14,7 @@ from place import Place, prepared, rows, staged_files
 from seen import rows_of
 from txsink.errors import InvalidRequestError
 from txsink.writing.transaction import Transaction
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 LEFT, REFUSED, ENDED = 3, 4, 5
 
@@ -57,7 +57,7 @@ def test_a_child_that_leaves_by_an_exception_deletes_nothing_of_its_parent(
     assert sorted(place.table().to_arrow()["id"].to_pylist()) == [-1, *range(count)]
 
 
-VERBS: dict[str, Callable[[Sink, Transaction], object]] = {
+VERBS: dict[str, Callable[[Writer, Transaction], object]] = {
     "write": lambda sink, txn: txn.write(rows(9)),
     "add": lambda sink, txn: txn.add([]),
     "prepare": lambda sink, txn: txn.prepare(),

@@ -15,10 +15,10 @@ from txsink.reading import audit
 from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, fail_before
 from txsink.writing.opening import open_sink
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 
-def one_shot(place: Place, writer: str = "w") -> Sink:
+def one_shot(place: Place, writer: str = "w") -> Writer:
     """A sink that is to claim with its first prepare entry."""
     return open_sink(LocalStore(), place.stamps, str(place.path), writer, {}, is_one_shot=True)
 
@@ -70,7 +70,7 @@ def test_a_retired_run_that_sweeps_hears_that_and_no_damage(place: Place) -> Non
     (place.path / prepare.files[0].path).unlink()
     store = FaultyStore(sink.log.store)
     sink.log.store = store
-    done: list[Sink] = []
+    done: list[Writer] = []
 
     def takes_over(_: str, path: str) -> None:
         if path.endswith(".parquet") and not done:

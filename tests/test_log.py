@@ -20,10 +20,10 @@ from txsink.store.local.store import LocalStore
 from txsink.store.protocol import Store
 from txsink.testing.faults import FaultyStore, delay, fail_before, lose_answer, lose_request
 from txsink.writing.opening import open_sink
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 
-def put(store: Store, place: Place, writer: str = "w") -> Sink:
+def put(store: Store, place: Place, writer: str = "w") -> Writer:
     return open_sink(store, place.stamps, str(place.path), writer, {})
 
 

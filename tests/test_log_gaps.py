@@ -21,7 +21,7 @@ from txsink.log.state import decode
 from txsink.store.local.store import LocalStore
 from txsink.testing.faults import FaultyStore, delay
 from txsink.testing.objects import Objects, ObjectStore
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 __all__ = ["small_blocks"]
 
@@ -37,7 +37,7 @@ def restore(place: Place, copy: Path) -> None:
     shutil.copytree(copy, place.path)
 
 
-def overwrite(sink: Sink, epoch: int) -> None:
+def overwrite(sink: Writer, epoch: int) -> None:
     with sink.begin(epoch, mode="overwrite") as txn:
         txn.write({"id": [epoch]})
 

@@ -29,7 +29,7 @@ from txsink.testing.faults import FaultyStore, delay
 from txsink.testing.objects import Objects, ObjectStore
 from txsink.two_phase.file_sink import ParquetFileSink
 from txsink.writing.opening import open_sink
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 __all__ = ["small_blocks"]
 
@@ -65,7 +65,7 @@ CHANGES: dict[str, tuple[Callable[[Place, Path], None], str]] = {
 
 OVERWRITE = {"mode": "overwrite"}
 BEGUN = "overwrite that has begun"  # not in the layout delta: one commit of its log removes and adds
-CALLS: dict[str, tuple[dict[str, Any], Callable[[Sink], object]]] = {
+CALLS: dict[str, tuple[dict[str, Any], Callable[[Writer], object]]] = {
     "commit": ({}, lambda sink: sink.commit(2)),
     "begin another": ({}, lambda sink: sink.begin(3)),
     "overwrite": (OVERWRITE, lambda sink: sink.commit(2)),
@@ -146,7 +146,7 @@ def test_a_checkpoint_that_completes_after_the_table_is_another_shows_nothing(pl
     sink.close()
 
 
-@pytest.mark.parametrize("asked", [lambda sink: sink.commit(2), commit, Sink.sweep], ids=["commit", "write", "sweep"])
+@pytest.mark.parametrize("asked", [lambda sink: sink.commit(2), commit, Writer.sweep], ids=["commit", "write", "sweep"])
 @pytest.mark.parametrize("table_layout", ["parquet", "delta"])
 def test_what_was_aborted_keeps_its_files_in_a_table_that_was_restored(
     place: Place, table_layout: str, asked: Callable[..., object]
@@ -169,9 +169,9 @@ def test_what_was_aborted_keeps_its_files_in_a_table_that_was_restored(
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("asked", [Sink.commit, Sink.abort])
+@pytest.mark.parametrize("asked", [Writer.commit, Writer.abort])
 def test_a_run_that_was_fenced_before_the_log_expired_hears_that_it_was_fenced(
-    place: Place, asked: Callable[[Sink, int], None]
+    place: Place, asked: Callable[[Writer, int], None]
 ) -> None:
     """I10: the entry that it looks for is gone by right, and its epoch was committed by another run."""
     asleep = place.sink("w")
@@ -200,7 +200,7 @@ class Bucket:
     def stamps(self) -> Stamps:
         return Stamps(lambda: self.now_ms, self._new_id, lambda attempt: None)
 
-    def sink(self, writer: str, store: Store | None = None) -> Sink:
+    def sink(self, writer: str, store: Store | None = None) -> Writer:
         chosen = {"layout": self._layout}
         return open_sink(store or ObjectStore(self.objects), self.stamps(), "/table", writer, chosen)
 

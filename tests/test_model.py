@@ -25,7 +25,7 @@ from txsink.errors import ConflictError, FencedError, InvalidRequestError
 from txsink.log import expiry
 from txsink.protocol import blank
 from txsink.writing.transaction import Transaction
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 __all__ = ["small_blocks"]
 
@@ -34,7 +34,7 @@ DAYS = st.lists(st.sampled_from("abc"), max_size=2)
 MODES = st.sampled_from(["append", "append", "append", "overwrite", "overwrite-partitions"])
 
 
-def write(sink: Sink, epoch: int, *ids: int, **options: Any) -> Transaction:
+def write(sink: Writer, epoch: int, *ids: int, **options: Any) -> Transaction:
     with sink.begin(epoch, **options) as txn:
         txn.write({"id": list(ids)})
     return txn
@@ -72,7 +72,7 @@ class Known:
 class Run:
     """An open sink, and the transactions begun with it."""
 
-    sink: Sink
+    sink: Writer
     open: list[tuple[Transaction, dict[int, str]]] = field(default_factory=list)
     noticed: int = -1  # the largest epoch that a successful notice named
 

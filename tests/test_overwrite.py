@@ -10,7 +10,7 @@ from txsink import paths
 from txsink.errors import ConflictError, InvalidRequestError
 from txsink.log.entry import Publishing
 from txsink.protocol import preparing, resolving
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 # -- overwrite ----------------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ def test_modes_that_do_not_exist_are_refused(place: Place) -> None:
 
 
 @pytest.fixture
-def four(place: Place) -> Sink:
+def four(place: Place) -> Writer:
     """A writer with epochs 1 to 4 committed, and another one with one."""
     place.write(9, rows(100), writer="other")
     sink = place.sink()
@@ -125,7 +125,7 @@ def four(place: Place) -> Sink:
     return sink
 
 
-def test_a_rewind_removes_later_epochs_of_its_writer_and_they_are_written_again(place: Place, four: Sink) -> None:
+def test_a_rewind_removes_later_epochs_of_its_writer_and_they_are_written_again(place: Place, four: Writer) -> None:
     """I4."""
     done = four.recover(up_to=2, on_newer="rewind")
     assert done == ([], [], 4)
@@ -138,14 +138,14 @@ def test_a_rewind_removes_later_epochs_of_its_writer_and_they_are_written_again(
     assert four.begin(2).outcome == "already-committed"
 
 
-def test_a_rewind_twice_and_further_back_is_allowed(place: Place, four: Sink) -> None:
+def test_a_rewind_twice_and_further_back_is_allowed(place: Place, four: Writer) -> None:
     four.recover(up_to=3, on_newer="rewind")
     assert four.recover(up_to=3, on_newer="rewind") == ([], [], None)
     four.recover(up_to=1, on_newer="rewind")
     assert (rows_of(place.path), four.last_metadata) == ([1, 100], {"at": 1})
 
 
-def test_an_epoch_that_was_taken_back_counts_as_never_committed(place: Place, four: Sink) -> None:
+def test_an_epoch_that_was_taken_back_counts_as_never_committed(place: Place, four: Writer) -> None:
     """I1: else its replay would be skipped, and its rows lost."""
     four.recover(up_to=2, on_newer="rewind")
     with four.begin(6) as txn:
@@ -157,7 +157,7 @@ def test_an_epoch_that_was_taken_back_counts_as_never_committed(place: Place, fo
     assert rows_of(place.path) == [1, 2, 6, 100]
 
 
-def test_a_rewind_across_an_epoch_that_replaced_files_is_refused(place: Place, four: Sink) -> None:
+def test_a_rewind_across_an_epoch_that_replaced_files_is_refused(place: Place, four: Writer) -> None:
     with four.begin(5, mode="overwrite") as txn:
         txn.write(rows(5))
     with four.begin(6) as txn:
@@ -170,7 +170,7 @@ def test_a_rewind_across_an_epoch_that_replaced_files_is_refused(place: Place, f
 
 
 @pytest.mark.parametrize("epoch", [0, 7])
-def test_a_rewind_to_an_epoch_that_never_was_is_refused_or_nothing(place: Place, four: Sink, epoch: int) -> None:
+def test_a_rewind_to_an_epoch_that_never_was_is_refused_or_nothing(place: Place, four: Writer, epoch: int) -> None:
     if epoch == 7:
         assert four.recover(up_to=7, on_newer="rewind") == ([], [], None)
     else:
@@ -179,7 +179,7 @@ def test_a_rewind_to_an_epoch_that_never_was_is_refused_or_nothing(place: Place,
     assert rows_of(place.path) == [1, 2, 3, 4, 100]
 
 
-def test_a_rewind_that_crashed_after_its_prepare_is_finished_by_the_next_run(place: Place, four: Sink) -> None:
+def test_a_rewind_that_crashed_after_its_prepare_is_finished_by_the_next_run(place: Place, four: Writer) -> None:
     preparing.rewind(four.log, four.identity, four.publisher, 2)
     again = preparing.rewind(four.log, four.identity, four.publisher, 2)
     assert (again.mode, len(four.log.state.pending)) == ("rewind", 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import txsink
 from txsink.writing.opening import Options
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 
 def test_the_public_names_are_these() -> None:
@@ -20,7 +20,6 @@ def test_the_public_names_are_these() -> None:
         "OutcomeUnknownError",
         "ParquetFileSink",
         "Result",
-        "Sink",
         "StageOptions",
         "StagedFile",
         "Stager",
@@ -29,6 +28,7 @@ def test_the_public_names_are_these() -> None:
         "TwoPhaseCommitSink",
         "TxsinkError",
         "UnavailableError",
+        "Writer",
         "__version__",
         "open_table",
         "open_writer",
@@ -42,8 +42,8 @@ def test_every_public_name_is_there_and_says_what_it_is() -> None:
 
 def test_calls_keep_their_form() -> None:
     forms = {call.__name__: list(inspect.signature(call).parameters) for call in (txsink.write, txsink.open_writer)}
-    forms["begin"] = list(inspect.signature(Sink.begin).parameters)
-    forms["recover"] = list(inspect.signature(Sink.recover).parameters)
+    forms["begin"] = list(inspect.signature(Writer.begin).parameters)
+    forms["recover"] = list(inspect.signature(Writer.recover).parameters)
     forms["open_table"] = list(inspect.signature(txsink.open_table).parameters)
     assert forms == {
         "write": ["path", "data", "writer", "epoch", "options"],

@@ -16,7 +16,7 @@ from txsink.reading.table import open_log
 from txsink.records import Upload
 from txsink.testing.objects import Objects, ObjectStore
 from txsink.writing import opening
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 from upload_site import UploadSite
 
 ROOT = "/bucket/table"
@@ -33,7 +33,7 @@ class Bucket:
     def opened(self) -> ObjectStore:
         return ObjectStore(self.objects)
 
-    def sink(self, writer: str = "w", *, is_one_shot: bool = False, **options: object) -> Sink:
+    def sink(self, writer: str = "w", *, is_one_shot: bool = False, **options: object) -> Writer:
         given = {"layout": "parquet", **options}
         return opening.open_sink(self.opened(), self.stamps, ROOT, writer, given, is_one_shot=is_one_shot)
 
@@ -72,7 +72,7 @@ class TestMultipart(PublishContract):
         assert site.target(prepare.files[0]) == before
 
 
-def write(sink: Sink, epoch: int, *ids: int, mode: str = "append") -> None:
+def write(sink: Writer, epoch: int, *ids: int, mode: str = "append") -> None:
     with sink.begin(epoch, mode=mode) as txn:
         txn.write({"id": list(ids)})
 

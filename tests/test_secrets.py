@@ -74,7 +74,7 @@ def texts_of(error: BaseException) -> str:
     return "\n".join([texts(error), *more, repr(getattr(error, "context", None))])
 
 
-def opened(uri: str, **options: Any) -> txsink.Sink:
+def opened(uri: str, **options: Any) -> txsink.Writer:
     return txsink.open_writer(uri, "w", storage_options=dict(OPTIONS), **options)
 
 

@@ -185,7 +185,7 @@ def test_a_run_id_that_was_retired_long_ago_is_fenced_at_any_age(place: Place) -
     [
         ({"partition_bye": ["p"]}, "unknown option 'partition_bye'. Did you mean 'partition_by'"),
         ({"compresion": "zstd"}, "Did you mean 'compression'"),
-        ({"parts": 3}, "Give 'parts' to `Sink.begin`, which takes it"),
+        ({"parts": 3}, "Give 'parts' to `Writer.begin`, which takes it"),
         ({"zzz": 1}, "Known options: compression, "),
         ({"compression": "zst"}, "did you mean 'zstd'"),
         ({"merge_schema": "yes"}, "merge_schema"),

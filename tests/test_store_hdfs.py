@@ -44,7 +44,7 @@ from txsink.publish.rename import RenamePublisher
 from txsink.records import DataFile
 from txsink.store.opening import open_store
 from txsink.store.protocol import Store
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 pytest.importorskip("hdfs_native", reason="the client of HDFS is not installed")
 from hdfs_native import Client
@@ -993,7 +993,7 @@ def test_kill_9_of_every_node_between_the_phases_loses_and_doubles_nothing(hdfs_
     assert left_behind(uri) == []
 
 
-def brought_to(uri: str, writer: str, number: int) -> tuple[Sink, Callable[[], object]]:
+def brought_to(uri: str, writer: str, number: int) -> tuple[Writer, Callable[[], object]]:
     """A writer in the phase its name tells, and what it does next."""
     sink = txsink.open_writer(uri, writer=writer)
     txn = sink.begin(1)

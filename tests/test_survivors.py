@@ -17,13 +17,13 @@ from txsink import paths
 from txsink.cli import commands
 from txsink.errors import ConflictError, InvalidRequestError
 from txsink.log import expiry, segment
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 __all__ = ["small_blocks"]
 
 
 @pytest.fixture
-def aged(place: Place, small_blocks: None) -> Sink:
+def aged(place: Place, small_blocks: None) -> Writer:
     """A writer whose table has some 25 entries: overwrites, and a column more with every fourth epoch."""
     sink = place.sink(merge_schema=True)
     for epoch in range(11):
@@ -49,7 +49,7 @@ def numbers(directory: Path) -> list[int]:
     return sorted(version for name in names(directory) if (version := paths.parse_version(name)) is not None)
 
 
-def test_expiry_reaches_the_newest_summary_asked_for_and_not_one_version_more(place: Place, aged: Sink) -> None:
+def test_expiry_reaches_the_newest_summary_asked_for_and_not_one_version_more(place: Place, aged: Writer) -> None:
     """Planted: `<` for `<=` and back, in the boundary, the summaries, the entries and the removed files."""
     head = aged.log.state.version
     before = shown(place, range(head + 1))
@@ -75,7 +75,7 @@ def test_expiry_reaches_the_newest_summary_asked_for_and_not_one_version_more(pl
     assert len(reached) > 3
 
 
-def test_history_tells_the_content_of_each_epoch_whose_preparation_is_retained(place: Place, aged: Sink) -> None:
+def test_history_tells_the_content_of_each_epoch_whose_preparation_is_retained(place: Place, aged: Writer) -> None:
     told = {one.version: one for one in place.table().history()}
     head = aged.log.state.version
     assert [one.version for one in place.table().history(3)] == [head, head - 1, head - 2]
@@ -93,7 +93,7 @@ def test_history_tells_the_content_of_each_epoch_whose_preparation_is_retained(p
     assert cut
 
 
-def test_every_altered_fact_of_every_segment_is_found(place: Place, aged: Sink) -> None:
+def test_every_altered_fact_of_every_segment_is_found(place: Place, aged: Writer) -> None:
     """Planted: the first or the last version was not compared. Seen: a fact beyond the range was believed."""
     aged.log.ensure_segments()
     assert place.table().verify() == []

@@ -142,7 +142,7 @@ PLANTED: dict[str, Planted] = {
         first=109_000,  # one seed in some ten thousand shows it
     ),
     "an unclaimed run resolves what others prepared": Planted(
-        [("writing.writer.Sink._look_and_claim", [("self.identity.generation is None", "False")])], "I6"
+        [("writing.writer.Writer._look_and_claim", [("self.identity.generation is None", "False")])], "I6"
     ),
 }
 

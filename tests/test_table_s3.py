@@ -123,7 +123,7 @@ class Lake:
         self.options = options_of(server)
         self.bucket, _, self.prefix = root[1:].partition("/")
 
-    def writer(self, name: str = "w", **options: Any) -> txsink.Sink:
+    def writer(self, name: str = "w", **options: Any) -> txsink.Writer:
         given = {"storage_options": self.options, "layout": self.layout, **options}
         return txsink.open_writer(self.uri, name, **given)
 
@@ -172,19 +172,19 @@ class Lake:
         return found
 
 
-def put(sink: txsink.Sink, epoch: int, *ids: int, **options: Any) -> None:
+def put(sink: txsink.Writer, epoch: int, *ids: int, **options: Any) -> None:
     with sink.begin(epoch, **options) as txn:
         txn.write({"id": list(ids)})
 
 
-def prepare(sink: txsink.Sink, epoch: int, *ids: int) -> txsink.Transaction:
+def prepare(sink: txsink.Writer, epoch: int, *ids: int) -> txsink.Transaction:
     txn = sink.begin(epoch)
     txn.write({"id": list(ids)})
     txn.prepare()
     return txn
 
 
-def stage_only(sink: txsink.Sink, epoch: int, *ids: int) -> None:
+def stage_only(sink: txsink.Writer, epoch: int, *ids: int) -> None:
     """What is left of a run that dies here."""
     sink.begin(epoch).stager().stage({"id": list(ids)})
 
@@ -589,7 +589,7 @@ def test_an_epoch_costs_three_requests_a_file_and_six_for_the_log(
     assert Counter(found) == Counter([*A_FILE, COMPLETE, PUT, GET, *log_only, *["HeadObject", "DeleteObject"] * 44])
 
 
-def put_rows(sink: txsink.Sink, epoch: int, rows: Any, **options: Any) -> None:
+def put_rows(sink: txsink.Writer, epoch: int, rows: Any, **options: Any) -> None:
     with sink.begin(epoch, **options) as txn:
         if rows is not None:
             txn.write(rows)

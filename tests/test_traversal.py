@@ -36,7 +36,7 @@ from txsink.store.protocol import Store
 from txsink.testing.simdisk import SimDisk
 from txsink.writing.opening import open_sink
 from txsink.writing.transaction import new_stager
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 ROOT, STAGING = "/data/T", "/data/.T.txsink"
 
@@ -81,7 +81,7 @@ class Site:
     def store(self) -> Store:
         return fenced(LocalStore(cast("ModuleType", self.disk)), ROOT, STAGING)
 
-    def sink(self, writer: str = "w", **options: Any) -> Sink:
+    def sink(self, writer: str = "w", **options: Any) -> Writer:
         return open_sink(self.store, self.stamps, ROOT, writer, {"partition_by": self.columns, **options})
 
     def rows(self) -> list[dict[str, Any]]:
@@ -151,7 +151,7 @@ def test_names_of_writers_and_runs_stay_names(writer: str, run: str) -> None:
 PLACES = st.sampled_from(["writer", "run", "part", "stamp", "file.path", "file.digest", "file.partition", "upload"])
 
 
-def staged_record(sink: Sink) -> dict[str, Any]:
+def staged_record(sink: Writer) -> dict[str, Any]:
     """What a worker of epoch 0 sends back."""
     stager = new_stager(sink, 0)
     stager.write({"id": [1], "k": ["v"]})

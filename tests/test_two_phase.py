@@ -36,7 +36,7 @@ from txsink.testing.simdisk import Crash
 from txsink.two_phase.file_sink import FileTransaction, ParquetFileSink
 from txsink.two_phase.sink import TwoPhaseCommitSink
 from txsink.writing.opening import open_sink, open_writer
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 State = dict[str, Any] | None
 AnySink = TwoPhaseCommitSink[Any, Any]
@@ -694,7 +694,7 @@ class Table(Target):
         return self.open_over(LocalStore(QUICK), **options)
 
     def open_over(self, store: Store, **options: Any) -> ParquetFileSink:
-        def opener(path: str, writer: str, **given: Any) -> Sink:
+        def opener(path: str, writer: str, **given: Any) -> Writer:
             stamps = Stamps(lambda: 0, lambda: f"{next(self.ids):032x}", lambda attempt: None)
             return open_sink(store, stamps, path, writer, given)
 

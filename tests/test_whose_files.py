@@ -30,7 +30,7 @@ from txsink.store.protocol import Traits
 from txsink.testing.names import Names, NameStore
 from txsink.testing.objects import Objects
 from txsink.writing.opening import open_sink, open_writer
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 
 def aborted(place: Place) -> None:
@@ -55,7 +55,7 @@ DEEDS: dict[str, Callable[[Place], object]] = {
 SEEN_IN_THE_COPY = {"overwrite": [900], "write once": [0, 1, 900], "abort": [0], "txsink sweep": [0]}
 
 
-def busy(place: Place) -> Sink:
+def busy(place: Place) -> Writer:
     """A writer with everything in flight: an epoch prepared, one staged by a worker, one open."""
     sink = place.sink(staging_path=str(place.path.parent / "stage"))
     with sink.begin(0) as txn:
@@ -156,7 +156,7 @@ def test_where_a_file_has_one_name_a_copy_refuses_to_publish_and_says_what_to_do
     disk, ids, clock = Names(), itertools.count(1), itertools.count(1_760_000_000_000)
     stamps = Stamps(lambda: next(clock), lambda: f"{next(ids):032x}", lambda _: None)
 
-    def opened(path: str, **options: Any) -> Sink:
+    def opened(path: str, **options: Any) -> Writer:
         return open_sink(OneNameStore(disk), stamps, path, "w", {"staging_path": "/d/stage", **options})
 
     first = opened("/d/one")
@@ -266,7 +266,7 @@ def test_no_two_writers_share_a_directory_whatever_a_file_system_folds(one: str,
     assert paths.parse_mark(f"{directories[0]}/r") == (one, "r")
 
 
-def left(sink: Sink, epoch: int) -> None:
+def left(sink: Writer, epoch: int) -> None:
     """A file is staged, and its process dies."""
     txn = sink.begin(epoch)
     txn.write(rows(epoch))
@@ -302,7 +302,7 @@ def test_on_a_file_system_that_folds_names_no_writer_takes_what_another_staged(
     disk, ids, clock = Names(FoldingNames()), itertools.count(1), itertools.count(1_760_000_000_000)
     stamps = Stamps(lambda: next(clock), lambda: f"{next(ids):032x}", lambda _: None)
 
-    def opened(writer: str) -> Sink:
+    def opened(writer: str) -> Writer:
         return open_sink(disk.store(), stamps, "/d/t", writer, {"layout": table_layout})
 
     first, second = opened(one), opened(two)
@@ -378,7 +378,7 @@ def test_a_bucket_keeps_the_uploads_of_a_table_below_another_one() -> None:
     bucket, ids, clock = Objects(), itertools.count(1), itertools.count(1_760_000_000_000)
     stamps = Stamps(lambda: next(clock), lambda: f"{next(ids):032x}", lambda _: None)
 
-    def opened(path: str, run: str) -> Sink:
+    def opened(path: str, run: str) -> Writer:
         return open_sink(bucket.store(), stamps, path, "w", {"layout": "parquet", "run": run})
 
     inner = opened("/b/t/day=a", "r1")

@@ -18,7 +18,7 @@ from txsink.two_phase.file_sink import ParquetFileSink
 from txsink.two_phase.sink import TwoPhaseCommitSink
 from txsink.writing.opening import open_writer, write
 from txsink.writing.transaction import Transaction
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 __version__ = "0.1.0"
 
@@ -31,7 +31,6 @@ __all__ = [
     "OutcomeUnknownError",
     "ParquetFileSink",
     "Result",
-    "Sink",
     "StageOptions",
     "StagedFile",
     "Stager",
@@ -40,6 +39,7 @@ __all__ = [
     "TwoPhaseCommitSink",
     "TxsinkError",
     "UnavailableError",
+    "Writer",
     "__version__",
     "open_table",
     "open_writer",

@@ -33,7 +33,7 @@ from txsink.staging.adopt import Guest
 from txsink.staging.epoch_stager import StagedFile
 from txsink.writing.opening import open_writer
 from txsink.writing.transaction import Transaction
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 # Algorithm 1, although 2 is faster: under 2 files of a task attempt that was lost after its commit can stay.
 _WRITE = {
@@ -70,7 +70,7 @@ class EachBatch:
             raise InvalidRequestError(
                 f"write to {path}", f"on_new_checkpoint is {self._on_new!r}", "Give 'fail' or 'resume'"
             )
-        self._sink: Sink | None = None
+        self._sink: Writer | None = None
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one micro-batch."""
@@ -137,13 +137,13 @@ def batch_of(df: DataFrame, batch_id: int) -> Batch:
 # -- pieces -----------------------------------------------------------------------------------------------
 
 
-def _open(path: str, writer: str, options: Mapping[str, Any], **more: Any) -> Sink:
+def _open(path: str, writer: str, options: Mapping[str, Any], **more: Any) -> Writer:
     given = {name: options[name] for name in _OF_SINK if name in options}
     given |= {known: options[name] for name, known in _OF_FILES.items() if options.get(name) is not None}
     return open_writer(path, writer, **given, **more)
 
 
-def _stage_and_commit(sink: Sink, df: DataFrame, epoch: int, options: Mapping[str, Any]) -> Result:
+def _stage_and_commit(sink: Writer, df: DataFrame, epoch: int, options: Mapping[str, Any]) -> Result:
     txn = sink.begin(epoch, **{name: options[name] for name in _OF_BEGIN if options.get(name) is not None})
     if txn.outcome == "already-committed":
         return txn.result()
@@ -168,7 +168,7 @@ def _stage_and_commit(sink: Sink, df: DataFrame, epoch: int, options: Mapping[st
 
 def _stage_by_spark(
     counted: counted_rows.Counted,
-    sink: Sink,
+    sink: Writer,
     txn: Transaction,
     columns: tuple[Column, ...],
     options: Mapping[str, Any],
@@ -189,7 +189,7 @@ def _stage_by_spark(
     return staged
 
 
-def _require_standing(sink: Sink) -> None:
+def _require_standing(sink: Writer) -> None:
     """FencedError where a newer run has taken over: its sweep took away what Spark then missed, which says less."""
     try:
         fencing.standing(sink.log, sink.log.refresh(), sink.identity)
@@ -214,7 +214,7 @@ def _attempts(guest: Guest, uri: str) -> Iterator[None]:
         guest.store.prune(path, guest.path)  # if Spark has not come to it
 
 
-def _write_parquet(df: DataFrame, sink: Sink, uri: str, options: Mapping[str, Any]) -> None:
+def _write_parquet(df: DataFrame, sink: Writer, uri: str, options: Mapping[str, Any]) -> None:
     chosen = {**_WRITE, **(_WRITE_LOCALLY if uri.startswith("file:") else {})}
     chosen["compression"] = sink.settings.stage.compression
     if options.get("max_records_per_file") is not None:

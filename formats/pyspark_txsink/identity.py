@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from txsink.errors import ConflictError
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 KEY = "spark"
 ON_NEW_CHECKPOINT = ("fail", "resume")
@@ -26,7 +26,7 @@ class Batch(NamedTuple):
     batch_id: int
 
 
-def epoch_of(sink: Sink, batch: Batch, on_new_checkpoint: str) -> tuple[int, dict[str, Any]]:
+def epoch_of(sink: Writer, batch: Batch, on_new_checkpoint: str) -> tuple[int, dict[str, Any]]:
     """The epoch of a batch, and what its metadata must tell the next one."""
     known = sink.last_metadata.get(KEY, {})
     last = sink.last_epoch

@@ -30,12 +30,12 @@ from txsink.staging.epoch_stager import StagedFile
 from txsink.writing.opening import open_workplace, open_writer
 from txsink.writing.transaction import Transaction
 from txsink.writing.workplace import Workplace
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 # What runs in a process of Spark that commits or aborts batches of a stream. After a failure it is a new process.
 COMMITS = "pyspark.sql.worker.python_streaming_sink_runner"
 # The process that commits is used again for the next batch: what it opened stays open.
-_sinks: dict[tuple[str, str, str], Sink] = {}
+_sinks: dict[tuple[str, str, str], Writer] = {}
 
 
 class Message(WriterCommitMessage):
@@ -124,7 +124,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     def _writer_of(self, batch: Batch) -> str:
         return self._given.app_id or batch.query_id
 
-    def _sink(self, batch: Batch) -> Sink:
+    def _sink(self, batch: Batch) -> Writer:
         key = (self._given.path, self._writer_of(batch), batch.run_id)
         if key not in _sinks:
             _sinks.clear()
@@ -161,7 +161,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         with self._opened() as sink:
             sweeping.forget(sink.log, sink.identity, sink.publisher, self._batch.batch_id)
 
-    def _opened(self) -> Sink:
+    def _opened(self) -> Writer:
         given = options.of_writer(self._given)
         return open_writer(self._given.path, self._batch.query_id, run=self._batch.run_id, **given)
 
@@ -169,7 +169,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 Columns = tuple[Column, ...]
 
 
-def _commit(sink: Sink, txn: Transaction, staged: list[StagedFile], fitted: Callable[[Columns], Columns]) -> None:
+def _commit(sink: Writer, txn: Transaction, staged: list[StagedFile], fitted: Callable[[Columns], Columns]) -> None:
     if txn.outcome == "already-committed":
         # A replay: what it staged is nobody's.
         sweeping.forget(sink.log, sink.identity, sink.publisher, txn.epoch, [name_of(one) for one in staged])

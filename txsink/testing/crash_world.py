@@ -31,7 +31,7 @@ from txsink.testing.objects import Objects
 from txsink.testing.simdisk import SimDisk
 from txsink.writing.opening import open_sink
 from txsink.writing.transaction import Transaction
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 _T = TypeVar("_T")
 Disk: TypeAlias = SimDisk | Objects | Names
@@ -119,7 +119,7 @@ class World:
             return self.wrap(LocalStore(cast("ModuleType", self.disk)))
         return self.wrap(self.disk.store())
 
-    def sink(self, writer: str = "w", *, is_one_shot: bool = False, is_mounted: bool = False, **options: Any) -> Sink:
+    def sink(self, writer: str = "w", *, is_one_shot: bool = False, is_mounted: bool = False, **options: Any) -> Writer:
         """A new process opens the writer; `is_mounted`: by the table's other name."""
         self.life += 1
         store, root = (mounted(self.store()), OTHER_ROOT) if is_mounted else (self.store(), ROOT)
@@ -256,7 +256,7 @@ class Program:
                     self.sink = self._opened()
         raise AssertionError
 
-    def _opened(self) -> Sink:
+    def _opened(self) -> Writer:
         for attempt in range(TRIES):
             try:
                 return self._world.sink(self.writer, **self._options)

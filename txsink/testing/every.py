@@ -25,7 +25,7 @@ from txsink.testing.crash_world import stamps_of
 from txsink.testing.faults import Fault, FaultyStore, faults_at
 from txsink.testing.simdisk import Crash
 from txsink.writing.opening import open_sink
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 
 class Case(NamedTuple):
@@ -55,7 +55,7 @@ def every_fault(new_store: Callable[[], Store], program: Callable[[Store], objec
             yield Case(fault, verb, error, store)
 
 
-def open_on(store: Store, path: str, writer: str, *, life: int = 1, **options: Any) -> Sink:
+def open_on(store: Store, path: str, writer: str, *, life: int = 1, **options: Any) -> Writer:
     """`open_writer` on this store. `life`: give every process of your test another number."""
     return open_sink(store, stamps_of(life), path, writer, options)
 

@@ -24,7 +24,7 @@ from txsink.testing.names import mounted
 from txsink.testing.simdisk import Crash
 from txsink.writing.opening import open_sink
 from txsink.writing.transaction import Transaction
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 MODES: tuple[tuple[str, str], ...] = (
     *[("append", "static")] * 5,
@@ -59,14 +59,14 @@ class Life:
         self._host, self._world = host, host.world
         self._writer, self._number = writer, number
         self._store, self._chance = store, chance
-        self._sink: Sink | None = None
+        self._sink: Writer | None = None
         self._left: list[Transaction] = []
         # By which name of the table it opens: drawn apart, so that all else stays as it was drawn before.
         self._roads = random.Random(f"roads-{chance.getstate()[1][:3]}-{number}")
 
     def live(self) -> None:
         """Open, work, end."""
-        works: list[tuple[Callable[[Sink], object], int]] = [
+        works: list[tuple[Callable[[Writer], object], int]] = [
             (self._commit, 6),
             (self._prepare, 4),
             (self._finish, 3),
@@ -143,7 +143,7 @@ class Life:
             self._sink.log.settle()
             self._tell("committed", self._sink.last_epoch)
 
-    def _begun(self, sink: Sink, *, is_told: bool = True) -> Transaction:
+    def _begun(self, sink: Writer, *, is_told: bool = True) -> Transaction:
         """An epoch after the last one, seldom one that was skipped to, or an old one."""
         known = [-1 if sink.last_epoch is None else sink.last_epoch, *sink.pending]
         epoch = max(0, max(known) + self._chance.choice((1, 1, 1, 1, 2, 0, -1)))
@@ -156,7 +156,7 @@ class Life:
             tiny.stage(txn, rows)
         return txn
 
-    def _commit(self, sink: Sink) -> None:
+    def _commit(self, sink: Writer) -> None:
         self._committed(self._begun(sink))
 
     def _committed(self, txn: Transaction) -> None:
@@ -165,12 +165,12 @@ class Life:
         txn.commit()
         self._tell("committed", txn.epoch)
 
-    def _prepare(self, sink: Sink) -> None:
+    def _prepare(self, sink: Writer) -> None:
         txn = self._begun(sink)
         txn.prepare()
         self._tell("prepared" if txn.outcome == "prepared" else "committed", txn.epoch)
 
-    def _finish(self, sink: Sink) -> None:
+    def _finish(self, sink: Writer) -> None:
         pending = sink.pending
         if not pending:
             return
@@ -180,31 +180,31 @@ class Life:
             if epoch <= upto:
                 self._tell("committed", epoch)
 
-    def _begin(self, sink: Sink) -> None:
+    def _begin(self, sink: Writer) -> None:
         self._left.append(self._begun(sink))
 
-    def _go_on(self, sink: Sink) -> None:
+    def _go_on(self, sink: Writer) -> None:
         """With a transaction that was begun earlier; else begin one and drop it."""
         if self._left:
             self._committed(self._left.pop(0))
         else:
             self._begun(sink).abort()
 
-    def _abort(self, sink: Sink) -> None:
+    def _abort(self, sink: Writer) -> None:
         if sink.pending:
             sink.abort(self._chance.choice(sink.pending))
 
-    def _recover(self, sink: Sink) -> None:
+    def _recover(self, sink: Writer) -> None:
         last = sink.last_epoch
         if last is None or self._chance.randrange(3) == 0:
             sink.recover()
         else:
             sink.recover(max(0, last - self._chance.randrange(3)), self._chance.choice(("skip", "rewind")))
 
-    def _sweep(self, sink: Sink) -> None:
+    def _sweep(self, sink: Writer) -> None:
         sink.sweep()
 
-    def _expire(self, sink: Sink) -> None:
+    def _expire(self, sink: Writer) -> None:
         expiry.expire(sink.log, sink.log.state.version)
 
     def _copy(self, _: object) -> None:

@@ -25,7 +25,7 @@ from txsink.testing.crash_world import small_blocks
 from txsink.testing.names import Names
 from txsink.testing.objects import Objects
 from txsink.writing.opening import open_sink
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 WRITERS = ("w", "v")
 _STEPS = 24
@@ -40,7 +40,7 @@ class Restores:
         self._held: dict[str, bytes] = self._disk.objects if isinstance(self._disk, Objects) else self._disk.held
         ids, clock = itertools.count(1), itertools.count(0, 2 * LOOK_AGE_MS)
         self._stamps = Stamps(lambda: next(clock), lambda: f"{next(ids):032x}", lambda attempt: None)
-        self._sinks: dict[str, Sink] = {}
+        self._sinks: dict[str, Writer] = {}
         self._is_stale: dict[str, bool] = {}
         self._rows: list[int] = []  # of the table as it is to be
         self._copies: list[tuple[dict[str, bytes], list[int]]] = []
@@ -54,13 +54,13 @@ class Restores:
             self._judge()
         return self.counts
 
-    def _opened(self, writer: str) -> Sink:
+    def _opened(self, writer: str) -> Writer:
         if writer not in self._sinks:
             self._sinks[writer] = open_sink(self._disk.store(), self._stamps, ROOT, writer, {"layout": "parquet"})
             self._is_stale[writer] = False
         return self._sinks[writer]
 
-    def _tried(self, writer: str, act: Callable[[Sink], None]) -> None:
+    def _tried(self, writer: str, act: Callable[[Writer], None]) -> None:
         try:
             act(self._opened(writer))
         except (CorruptError, ConflictError, FencedError) as error:
@@ -72,7 +72,7 @@ class Restores:
     def _commit(self) -> None:
         row = self.counts["commits"] = self.counts["commits"] + 1
 
-        def act(sink: Sink) -> None:
+        def act(sink: Writer) -> None:
             txn = sink.begin(0 if sink.last_epoch is None else sink.last_epoch + 1)
             txn.write({"id": [row]})
             txn.commit()
@@ -98,7 +98,7 @@ class Restores:
     def _expire(self) -> None:
         self._tried(self.chance.choice(WRITERS), self._expired)
 
-    def _expired(self, sink: Sink) -> None:
+    def _expired(self, sink: Writer) -> None:
         expiry.expire(sink.log, sink.log.state.version)
         self.counts["expiries"] += 1
 

@@ -5,7 +5,7 @@ Promises, by `guarantee`:
     at-least-once   a row is committed when `write` returns; a replay writes it again.
     at-most-once    a row is committed once or not at all: what waits for its notice when the process ends is dropped,
                     and an epoch that was begun once is never written again, whatever came of it.
-Relies on: `two_phase` for the life cycle, `Sink` for everything that must survive a crash.
+Relies on: `two_phase` for the life cycle, `Writer` for everything that must survive a crash.
 Does not promise: to tell replays apart whose rows fall into other checkpoints than before. Restore the state that
 belongs to the source's offsets; `on_newer` decides when the table is ahead of it.
 
@@ -34,7 +34,7 @@ from txsink.store.protocol import StorageOptions
 from txsink.two_phase.sink import TwoPhaseCommitSink
 from txsink.writing.opening import open_writer
 from txsink.writing.transaction import new_stager
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 GUARANTEES = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE) = ("exactly-once", "at-least-once", "at-most-once")
 ON_NEWER = ("fail", "skip", "rewind")
@@ -71,7 +71,7 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
         timeout_warning_ratio: float = 0.8,
         drop_expired: bool = False,
         now_ms: Callable[[], int] | None = None,
-        opener: Callable[..., Sink] = open_writer,
+        opener: Callable[..., Writer] = open_writer,
         **options: Any,
     ) -> None:
         if "storage_options" in options:
@@ -93,7 +93,7 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
         self._on_newer = on_newer
         # Rows that at-least-once had prepared were written: they roll forward. Else a restore decides.
         self._sink = opener(path, writer, recover=guarantee == AT_LEAST_ONCE, **options)
-        self._attempts: Sink | None = None
+        self._attempts: Writer | None = None
         if guarantee == AT_MOST_ONCE:
             kept = {name: options[name] for name in ("storage_options",) if name in options}
             self._attempts = opener(path, f"{writer}.attempts", **kept)

@@ -33,7 +33,7 @@ from txsink.store.opening import AnyPath, open_store, uri_of
 from txsink.store.protocol import StorageOptions, Store
 from txsink.writing import ground
 from txsink.writing.workplace import Workplace
-from txsink.writing.writer import Sink
+from txsink.writing.writer import Writer
 
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 BEGIN_OPTIONS = ("mode", "partition_overwrite", "metadata", "parts")
@@ -43,9 +43,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What `open_writer` takes besides the staging options.
 
     `run`: an id of your own that names this process's life; `recover`: False leaves pending epochs to
-    `Sink.recover`; `staging_path`: another place for staged files, on the table's file system; `layout`: that of a new
-    table, `delta` on S3 and `parquet` elsewhere unless it is given, or there is a Delta table to write into; `types`:
-    those of a new table, `spark` (each of them is read by Spark) unless `arrow` is given (docs/types.md).
+    `Writer.recover`; `staging_path`: another place for staged files, on the table's file system; `layout`: that of a
+    new table, `delta` on S3 and `parquet` elsewhere unless it is given, or there is a Delta table to write into;
+    `types`: those of a new table, `spark` (each of them is read by Spark) unless `arrow` is given (docs/types.md).
     """
 
     partition_by: tuple[str, ...] | None = None
@@ -61,7 +61,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 def write(path: AnyPath, data: object, *, writer: str, epoch: int, **options: Any) -> Result:
     """Write one epoch in one call. Calling it again with the same writer and epoch writes nothing.
 
-    `options`: those of `open_writer` and of `Sink.begin`.
+    `options`: those of `open_writer` and of `Writer.begin`.
     """
     of_begin = {name: options.pop(name) for name in BEGIN_OPTIONS if name in options}
     uri = uri_of(path)
@@ -74,7 +74,7 @@ def write(path: AnyPath, data: object, *, writer: str, epoch: int, **options: An
         return txn.result()
 
 
-def open_writer(path: AnyPath, writer: str, **options: Any) -> Sink:
+def open_writer(path: AnyPath, writer: str, **options: Any) -> Writer:
     """Claim the writer's name, finish or drop what its last run left, and be ready to write.
 
     `options`: the fields of `Options` and of `StageOptions`.
@@ -87,7 +87,7 @@ def open_writer(path: AnyPath, writer: str, **options: Any) -> Sink:
 
 def open_sink(
     store: Store, parts: Stamps, path: str, writer: str, options: dict[str, Any], *, is_one_shot: bool = False
-) -> Sink:
+) -> Writer:
     """`open_writer` over a given store, clock and ids. A one-shot writer claims with its first prepare entry."""
     chosen, stage = _options(path, options)
     run = chosen.run if chosen.run is not None else parts.new_id()
@@ -123,7 +123,7 @@ def open_sink(
             publisher.tidy(writer, former)
         # A writer that starts again and again without a commit must not leave a longer way to each next start.
         log.hint()
-    sink = Sink(log, identity, publisher, settings)
+    sink = Writer(log, identity, publisher, settings)
     sink.recovered = recovered
     return sink
 
@@ -314,7 +314,7 @@ def _options(path: str, given: dict[str, Any]) -> tuple[Options, StageOptions]:
             known = [*own, *stage]
             advice = did_you_mean(name, [*known, *BEGIN_OPTIONS], f"Known options: {', '.join(sorted(known))}")
             if name in BEGIN_OPTIONS:
-                advice = f"Give {name!r} to `Sink.begin`, which takes it"
+                advice = f"Give {name!r} to `Writer.begin`, which takes it"
             raise InvalidRequestError(f"open {path}", f"unknown option {name!r}", advice)
     chosen = {name: value for name, value in given.items() if name in own}
     chosen["storage_options"] = StorageOptions.of(chosen.get("storage_options"))

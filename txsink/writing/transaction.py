@@ -3,7 +3,7 @@
 Promises: what was staged goes away with the transaction unless it is prepared; an unknown outcome deletes nothing;
 threads may share it: each call is whole, one after another, and `prepare` takes what was written before it; a call that
 was broken off, by an error or Ctrl-C, may be made again.
-Relies on: its `Sink`, which lets one thread at a time speak with the log; `outcome`, which names what became of it.
+Relies on: its `Writer`, which lets one thread at a time speak with the log; `outcome`, which names what became of it.
 Does not promise: the order of rows that several threads write.
 """
 

@@ -40,7 +40,7 @@ PARTITION_OVERWRITES = ("static", "dynamic")
 METADATA_BYTES_MAX = 1 << 20
 
 
-class Sink:
+class Writer:
     """An open writer of one table. Safe to share between threads, as its transactions are: one call at a time."""
 
     def __init__(self, log: Log, run: Run, publisher: Publisher, settings: Settings) -> None:
@@ -253,7 +253,7 @@ class Sink:
             leave_mark(self.log.store, self.settings.place.mark, self.log.stamps.new_id())
         self._is_marked = True
 
-    def __enter__(self) -> Sink:
+    def __enter__(self) -> Writer:
         return self
 
     def __exit__(
