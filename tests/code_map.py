@@ -46,6 +46,7 @@ WRITES = "each_call counted recovery sink"
 # The tests of each module of the engine; a module that is not here has none of its own.
 TESTS: dict[str, str] = {
     "chain.put_once": "log log_old expiry counted",
+    "choices": "surface bad_input",
     "cli.commands": "cli convert traversal",
     "cli.commands_repair": "repair",
     "cli.main": "cli",
@@ -64,6 +65,7 @@ TESTS: dict[str, str] = {
     "log.segment": "segment log log_old expiry",
     "log.slots": "log log_old expiry counted",
     "log.state": "state transaction",
+    "options": "surface sink bad_input",
     "paths": f"layout hostile traversal delta_publish {PUBLISHES} sweep",
     "protocol.admission": f"transaction {WRITES} bad_input",
     "protocol.blank": "blank transaction sink",

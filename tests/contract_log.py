@@ -24,6 +24,7 @@ import pytest
 
 from logs import claim_by, grow, retired_runs
 from txsink import paths
+from txsink.choices import Mode
 from txsink.environment import Stamps, stamps
 from txsink.errors import CorruptError, FencedError, InvalidRequestError
 from txsink.log import entry as entries, expiry, log, segment
@@ -86,7 +87,7 @@ class Ground:
         self.store.replace(self.at(version), data, "0123abcd")
 
 
-def write(sink: Writer, *epochs: int, mode: str = "append") -> None:
+def write(sink: Writer, *epochs: int, mode: Mode = "append") -> None:
     """One row an epoch: its number."""
     for epoch in epochs:
         with sink.begin(epoch, mode=mode) as txn:

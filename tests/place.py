@@ -10,11 +10,12 @@ from typing import Any
 from seen import names, staging
 from txsink.environment import Stamps
 from txsink.log.entry import Prepare, Publishing
+from txsink.options import BEGIN_OPTIONS
 from txsink.protocol import resolving
 from txsink.reading.table import Table, open_log
 from txsink.store.local.store import LocalStore
 from txsink.store.protocol import Store
-from txsink.writing.opening import BEGIN_OPTIONS, open_sink
+from txsink.writing.opening import open_sink
 from txsink.writing.writer import Writer
 
 

@@ -17,6 +17,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import NamedTuple
 
+from txsink.choices import Mode
 from txsink.errors import ConflictError, FencedError, TxsinkError, UnavailableError
 from txsink.log import expiry
 from txsink.store.protocol import Store
@@ -50,7 +51,7 @@ class Meeting(NamedTuple):
 # -- pieces -----------------------------------------------------------------------------------------------
 
 
-def begun(world: World, sink: Writer, epoch: int, mode: str = "append") -> Transaction:
+def begun(world: World, sink: Writer, epoch: int, mode: Mode = "append") -> Transaction:
     """An epoch, staged."""
     rows = tuple(row + (1000 if sink.writer != "w" else 0) for row in ROWS[epoch])
     world.truth.rows[sink.writer, epoch] = rows
@@ -91,7 +92,7 @@ def old_log(world: World) -> None:
 # -- what runs do -----------------------------------------------------------------------------------------
 
 
-def commits(epoch: int, writer: str = "w", mode: str = "append") -> Begin:
+def commits(epoch: int, writer: str = "w", mode: Mode = "append") -> Begin:
     """A run that is open and has staged commits."""
 
     def begin(world: World) -> Callable[[], object]:

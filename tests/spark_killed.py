@@ -62,7 +62,7 @@ def main() -> None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    layout = os.environ.get("TXSINK_LAYOUT", "parquet")
+    layout: Any = os.environ.get("TXSINK_LAYOUT", "parquet")
     source = spark.readStream.schema("id long, p long").option("maxFilesPerTrigger", files)
     queries = []
     for door, _, kills in (one.partition("=") for one in doors):

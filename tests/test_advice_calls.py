@@ -16,6 +16,7 @@ from advice import advised
 from advised_calls import Wrong, follow, gives
 from place import Place, commit, stage_only
 from seen import rows_of
+from txsink.choices import Layout
 from txsink.cli import main as cli
 from txsink.environment import stamps
 from txsink.schema import columns_of
@@ -120,20 +121,18 @@ OPENING = (
         gives(DAY, partition_by="_day"),
         (gives(DAY, partition_by="day"),),
     ),
+    Wrong("options.unknown", "Did you mean {}?", gives(DAY, partitionby="day"), (gives(DAY, partition_by="day"),)),
+    Wrong("options.unknown", "Known options: {}", gives(ID, zzz=1), (gives(ID, merge_schema=True),)),
     Wrong(
-        "writing.opening._options", "Did you mean {}?", gives(DAY, partitionby="day"), (gives(DAY, partition_by="day"),)
-    ),
-    Wrong("writing.opening._options", "Known options: {}", gives(ID, zzz=1), (gives(ID, merge_schema=True),)),
-    Wrong(
-        "writing.opening._options",
-        "Give {} to `Writer.begin`, which takes it",
+        "options.unknown",
+        "Give {} to `{}`, which takes it",
         begun(mode="overwrite"),
         (begun(of_begin={"mode": "overwrite"}),),
         ZERO,
     ),
     Wrong(
-        "writing.opening._options",
-        "Give the option a value of that type",
+        "choices.converted",
+        "Give {}",
         gives(ID, merge_schema="perhaps"),
         (gives(ID, merge_schema=True),),
     ),
@@ -161,8 +160,8 @@ WRITING = (
     ),
     Wrong("writing.writer._epoch", "Give an integer from 0 to {}", epoch("1"), (epoch(1), epoch(0), epoch(2**63 - 1))),
     Wrong(
-        "writing.writer._require_among",
-        "Give one of {}",
+        "choices.require_choice",
+        "Give one of these",
         gives(ID, mode="upsert"),
         (gives(ID, mode="append"), gives(ID, mode="overwrite")),
     ),
@@ -185,7 +184,8 @@ def test_another_path_or_the_other_layout_takes_what_a_percent_sign_keeps_out_of
     path = tmp_path / "a%20b"
     with advised("writing.opening._require_readable", "Name another path, or choose layout='parquet'"):
         txsink.write(path, ID, writer="w", epoch=1, layout="delta")
-    for where, layout in ((path, "parquet"), (tmp_path / "ab", "delta")):
+    known: tuple[tuple[Path, Layout], ...] = ((path, "parquet"), (tmp_path / "ab", "delta"))
+    for where, layout in known:
         txsink.write(where, ID, writer="w", epoch=1, layout=layout)
         assert rows_of(where) == [1]
 

@@ -10,6 +10,7 @@ from advice import advised
 from logs import opened
 from place import Place, commit, prepared, rows, staged_files
 from seen import entry_file, rows_of, small_blocks, staging
+from txsink.choices import OnNewer
 from txsink.cli import main as cli
 from txsink.log import entry, expiry
 
@@ -59,13 +60,15 @@ def test_a_later_version_is_there_where_an_earlier_one_has_expired(place: Place)
 
 
 @pytest.mark.parametrize(("choice", "left"), [("skip", [1, 2]), ("rewind", [1])])
-def test_either_choice_leads_on_where_later_epochs_are_committed(place: Place, choice: str, left: list[int]) -> None:
+def test_either_choice_leads_on_where_later_epochs_are_committed(
+    place: Place, choice: OnNewer, left: list[int]
+) -> None:
     sink = place.sink()
     commit(sink, 1, 2)
     with advised("protocol.recovery._newer", "Choose on_newer='skip' {} or on_newer='rewind'"):
         sink.recover(1)
-    with advised("protocol.recovery._require_choice", "Choose one of {}"):
-        sink.recover(1, "replay")
+    with advised("choices.require_choice", "Give one of these"):
+        sink.recover(1, "replay")  # type: ignore[arg-type]
     sink.recover(1, choice)
     assert rows_of(place.path) == left
     if choice == "skip":

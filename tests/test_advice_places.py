@@ -74,7 +74,7 @@ def test_a_path_in_memory_is_spelled_as_the_message_says() -> None:
         MemoryFileSystem().pipe_file(f"{path}/file".removeprefix("memory:/"), b"x")
         block = {
             "memory:/a": advised("store.opening._scheme", "Write {}://"),
-            "memry://a": advised("store.opening._scheme", "Did you mean {}://? Else use"),
+            "memry://a": advised("store.opening._scheme", "Did you mean {}?"),
         }.get(wrong[:9], advised("store.memory.resolve", "Give memory://name/of/the/table"))
         if wrong.endswith("file/t"):
             block = advised("store.memory._put", "Name another path")

@@ -11,8 +11,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from advice import advised
 from advised_calls import Wrong, follow, gives
 from place import Place
+from txsink.staging.epoch_stager import StageOptions
 
 ID: dict[str, Any] = {"id": [1]}
 DAY: dict[str, Any] = {**ID, "day": ["a"]}
@@ -170,6 +172,14 @@ COLUMNS = (
         (0, 1),
     ),
     Wrong(
+        "schema._new_column",
+        "Did you mean {}?",
+        gives({"ids": [1]}),
+        (gives(ID), gives({"ids": [None], **ID}, merge_schema=True)),
+        FIRST,
+        (0, 1),
+    ),
+    Wrong(
         "schema._retyped",
         "Cast it to {}, or write it under another name",
         gives({**ID, "n": pa.array(["8"])}),
@@ -180,8 +190,14 @@ COLUMNS = (
     Wrong("schema._check_typed", "Give the data a schema", gives(NULLS), (gives(typed(pa.list_(pa.int64()), [None])),)),
     Wrong(
         "schema.check_partition_columns",
-        "Give another partition_by: an empty table takes it",
+        "Did you mean {}?",
         gives(DAY, partition_by="dya"),
+        (gives(DAY, partition_by="day"),),
+    ),
+    Wrong(
+        "schema.check_partition_columns",
+        "Give another partition_by: an empty table takes it",
+        gives(DAY, partition_by="week"),
         (gives(DAY, partition_by="day"),),
     ),
     Wrong(
@@ -200,8 +216,8 @@ COLUMNS = (
 
 FILES = (
     Wrong(
-        "staging.parquet._bad_option",
-        "Use one of {}",
+        "choices.require_choice",
+        "Did you mean {}?",
         gives(ID, compression="zst"),
         (gives(ID, compression="zstd"), gives(ID, compression="none")),
     ),
@@ -228,8 +244,8 @@ FILES = (
         (gives(ID, compression="gzip", compression_level=9), gives(ID, compression="gzip", compression_level=1)),
     ),
     Wrong(
-        "staging.parquet._bad_option",
-        "Give the option a value of that type",
+        "choices.converted",
+        "Give {}",
         gives(ID, row_group_rows="many"),
         (gives(ID, row_group_rows=5),),
     ),
@@ -239,3 +255,12 @@ FILES = (
 @pytest.mark.parametrize("case", [*ROWS, *COLUMNS, *FILES], ids=lambda case: f"{case.place}-{case.words[:30]}")
 def test_a_call_that_is_changed_as_its_error_says_has_its_rows_once(place: Place, case: Wrong) -> None:
     follow(case, place)
+
+
+def test_options_of_files_are_those_that_the_message_names() -> None:
+    with advised("staging.parquet.of", "Did you mean {}?"):
+        StageOptions.of(compresion="snappy")
+    with advised("staging.parquet.of", "Known options: {}") as caught:
+        StageOptions.of(colour="red")
+    assert "compression" in caught.value.advice
+    assert StageOptions.of(compression="snappy").compression == "snappy"

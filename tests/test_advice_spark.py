@@ -24,14 +24,14 @@ GIVEN: list[tuple[Any, dict[str, str], dict[str, str], str, object]] = [
         "/lake/t",
     ),
     (
-        advised("pyspark_txsink.options.parse", "Did you mean {}"),
+        advised("pyspark_txsink.options.parse", "Did you mean {}?"),
         {**PATH, "mergeSchemas": "true"},
         {**PATH, "mergeSchema": "true"},
         "merge_schema",
         True,
     ),
     (
-        advised("pyspark_txsink.options.parse", "Known: {}, storage.*"),
+        advised("pyspark_txsink.options.parse", "Known options: {}, storage.*"),
         {**PATH, "zzzzz": "1"},
         {**PATH, "storage.zzzzz": "1"},
         "storage_options",
@@ -66,6 +66,13 @@ GIVEN: list[tuple[Any, dict[str, str], dict[str, str], str, object]] = [
         3,
     ),
     (
+        advised("pyspark_txsink.options._truth", "Give true or false"),
+        {**PATH, "mergeSchema": "yes"},
+        {**PATH, "mergeSchema": "true"},
+        "merge_schema",
+        True,
+    ),
+    (
         advised("pyspark_txsink.options._bytes", "Give bytes, or say 128m"),
         {**PATH, "targetFileSize": "big"},
         {**PATH, "targetFileSize": "128m"},
@@ -80,7 +87,7 @@ GIVEN: list[tuple[Any, dict[str, str], dict[str, str], str, object]] = [
         {"target_file_bytes": 1500},
     ),
     (
-        advised("pyspark_txsink.options._one_of", "Give one of {}"),
+        advised("choices.require_choice", "Give one of these"),
         {**PATH, "partitionOverwriteMode": "some"},
         {**PATH, "partitionOverwriteMode": "dynamic"},
         "partition_overwrite",
@@ -100,13 +107,13 @@ def test_an_option_that_is_changed_as_its_error_says_is_taken(
 
 def test_options_of_each_batch_are_those_that_the_message_names(tmp_path: Path) -> None:
     path = str(tmp_path / "T")
-    with advised("pyspark_txsink.fast._require", "Did you mean {}"):
+    with advised("options.unknown", "Did you mean {}?"):
         EachBatch(path, {"merge_schemas": True})
-    with advised("pyspark_txsink.fast._require", "Known options: {}") as caught:
+    with advised("options.unknown", "Known options: {}") as caught:
         EachBatch(path, {"zzzzz": True})
     with advised("pyspark_txsink.fast._require", "Give a number from 1 on"):
         EachBatch(path, {"max_records_per_file": 0})
-    with advised("pyspark_txsink.fast.__init__", "Give 'fail' or 'resume'"):
+    with advised("choices.require_choice", "Give one of these"):
         EachBatch(path, {"on_new_checkpoint": "go on"})
     assert "merge_schema" in caught.value.advice
     for choice in ("fail", "resume"):

@@ -10,6 +10,7 @@ import pytest
 
 from advice import advised
 from seen import rows_of
+from txsink.choices import OnNewer
 from txsink.two_phase import sink as two_phase
 from txsink.two_phase.file_sink import FileTransaction, ParquetFileSink
 
@@ -30,8 +31,8 @@ def finished(sink: ParquetFileSink, number: int = 0, *ids: int) -> dict[str, Any
 
 
 def test_options_are_those_that_the_message_names(path: Path) -> None:
-    with advised("two_phase.file_sink.__init__", "Give one of {}"):
-        ParquetFileSink(path, "w", guarantee="always")
+    with advised("choices.require_choice", "Give one of these"):
+        ParquetFileSink(path, "w", guarantee="always")  # type: ignore[arg-type]
     with advised("two_phase.file_sink.__init__", "Leave it out"):
         ParquetFileSink(path, "w", recover=False)
     with advised("two_phase.sink._require_timeout", "Give more than 0, or None"):
@@ -195,7 +196,8 @@ def test_a_writer_that_has_epochs_is_restored_renamed_or_told_to_skip(path: Path
     advice = "Restore the state of the last checkpoint, take another writer name, or choose on_newer='skip'"
     with ParquetFileSink(path, "w") as again, advised("two_phase.file_sink._require_new", advice):
         again.write({"id": [2]})
-    name, on_newer = ("v" if does == "rename" else "w"), ("skip" if does == "skip" else "fail")
+    name = "v" if does == "rename" else "w"
+    on_newer: OnNewer = "skip" if does == "skip" else "fail"
     with ParquetFileSink(path, name, on_newer=on_newer) as again:
         if does == "restore":
             again.restore_state(state)

@@ -325,8 +325,8 @@ def test_a_wrong_argument_of_begin_is_refused_there(place: Place, options: dict[
 
 
 def test_a_wrong_choice_of_recover_is_refused(place: Place) -> None:
-    with place.sink() as sink, refused("on_newer='rewnd'", "fail, skip, rewind"):
-        sink.recover(0, "rewnd")
+    with place.sink() as sink, refused("on_newer is 'rewnd'", "'fail', 'skip', 'rewind'", "Did you mean 'rewind'?"):
+        sink.recover(0, "rewnd")  # type: ignore[arg-type]
     check_unharmed(place)
 
 
@@ -361,8 +361,8 @@ def test_an_option_of_the_wrong_type_or_size_is_refused_by_name(place: Place, na
 
 
 def test_every_option_has_a_wrong_value_above() -> None:
+    from txsink.options import Options  # noqa: PLC0415
     from txsink.staging.epoch_stager import StageOptions  # noqa: PLC0415
-    from txsink.writing.opening import Options  # noqa: PLC0415
 
     assert {*Options.__struct_fields__, *StageOptions.__struct_fields__} == WRONG_OPTIONS.keys()
 
@@ -378,9 +378,10 @@ def test_every_option_has_a_wrong_value_above() -> None:
     ],
 )
 def test_an_unknown_option_is_refused_with_a_suggestion(place: Place, name: str, hint: str) -> None:
+    given: dict[str, Any] = {name: 1}
     for act in (
-        lambda: txsink.open_writer(str(place.path), "w", **{name: 1}),
-        lambda: txsink.write(str(place.path), {"id": [3]}, writer="w", epoch=1, **{name: 1}),
+        lambda: txsink.open_writer(str(place.path), "w", **given),
+        lambda: txsink.write(str(place.path), {"id": [3]}, writer="w", epoch=1, **given),
     ):
         with refused(f"unknown option {name!r}", hint):
             act()

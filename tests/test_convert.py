@@ -21,6 +21,7 @@ import delete_fence
 import txsink
 from crash import images, moments
 from txsink import conversion as convert
+from txsink.choices import Layout
 from txsink.cli import commands
 from txsink.cli.main import main
 from txsink.delta.log import DeltaLog
@@ -45,7 +46,7 @@ def data(*ids: int) -> dict[str, list[Any]]:
     return {"id": list(ids), "day": ["ab"[one % 2] for one in ids]}
 
 
-def made(path: Path, layout: str = "parquet") -> str:
+def made(path: Path, layout: Layout = "parquet") -> str:
     """A table with appends, a partition that was replaced, an empty epoch and an aborted one."""
     table = str(path / "t")
     for epoch in range(3):
@@ -86,7 +87,7 @@ def seen(path: str) -> Counter[int]:
     return found
 
 
-def run(path: str, to: str, store: Store | None = None) -> convert.Converted:
+def run(path: str, to: Layout, store: Store | None = None) -> convert.Converted:
     store = store or LocalStore()
     log = Log(store, store.resolve(path), stamps())
     log.load()
@@ -95,12 +96,12 @@ def run(path: str, to: str, store: Store | None = None) -> convert.Converted:
 
 
 @pytest.mark.parametrize("first", ["parquet", "delta"])
-def test_a_table_is_converted_and_back_and_keeps_rows_epochs_and_versions(tmp_path: Path, first: str) -> None:
+def test_a_table_is_converted_and_back_and_keeps_rows_epochs_and_versions(tmp_path: Path, first: Layout) -> None:
     path = made(tmp_path, first)
     assert seen(path) == ROWS
     before = txsink.open_table(path)
     rows = [before.to_arrow(version=at).num_rows for at in range(before.version + 1)]
-    other = "delta" if first == "parquet" else "parquet"
+    other: Layout = "delta" if first == "parquet" else "parquet"
     for number, to in enumerate((other, first, other)):
         assert run(path, to).layout == to
         assert seen(path) == ROWS + Counter(range(200, 200 + number))
@@ -121,9 +122,9 @@ def test_deltas_own_record_of_a_writer_is_that_of_the_log(tmp_path: Path) -> Non
 @pytest.mark.parametrize("to", ["delta", "parquet"])
 @pytest.mark.parametrize("when", [crash_before, crash_after])
 def test_a_conversion_may_crash_at_any_store_call_and_is_finished_by_doing_it_again(
-    tmp_path: Path, to: str, when: Any
+    tmp_path: Path, to: Layout, when: Any
 ) -> None:
-    layout = "parquet" if to == "delta" else "delta"
+    layout: Layout = "parquet" if to == "delta" else "delta"
     template = made(tmp_path / "0", layout)
     for call in itertools.count(1):
         path = copied(template, tmp_path / str(call))
@@ -155,8 +156,8 @@ def test_a_conversion_may_crash_at_any_store_call_and_is_finished_by_doing_it_ag
 
 
 @pytest.mark.parametrize("to", ["delta", "parquet"])
-def test_an_epoch_that_is_committed_at_any_store_call_of_a_conversion_is_in_it(tmp_path: Path, to: str) -> None:
-    layout = "parquet" if to == "delta" else "delta"
+def test_an_epoch_that_is_committed_at_any_store_call_of_a_conversion_is_in_it(tmp_path: Path, to: Layout) -> None:
+    layout: Layout = "parquet" if to == "delta" else "delta"
     template = made(tmp_path / "0", layout)
     for call in itertools.count(1):
         path = copied(template, tmp_path / str(call))
@@ -177,9 +178,9 @@ def test_an_epoch_that_is_committed_at_any_store_call_of_a_conversion_is_in_it(t
 
 @pytest.mark.parametrize("to", ["delta", "parquet"])
 def test_a_conversion_at_any_store_call_of_a_writer_takes_its_epoch_along_or_refuses_it(
-    tmp_path: Path, to: str
+    tmp_path: Path, to: Layout
 ) -> None:
-    layout = "parquet" if to == "delta" else "delta"
+    layout: Layout = "parquet" if to == "delta" else "delta"
     template = made(tmp_path / "0", layout)
     outcomes = Counter[str]()
     for call in itertools.count(1):
@@ -265,7 +266,7 @@ def test_no_power_cut_in_a_conversion_shows_a_directory_reader_what_was_replaced
 
 
 @pytest.mark.parametrize("to", ["delta", "parquet"])
-def test_a_writer_that_was_open_is_refused_at_its_next_prepare_and_can_open_again(tmp_path: Path, to: str) -> None:
+def test_a_writer_that_was_open_is_refused_at_its_next_prepare_and_can_open_again(tmp_path: Path, to: Layout) -> None:
     path = made(tmp_path, "parquet" if to == "delta" else "delta")
     sink = txsink.open_writer(path, "slow")
     early, late = sink.begin(0), sink.begin(1)

@@ -85,7 +85,7 @@ def test_a_staging_path_may_be_a_path_object(tmp_path: Path) -> None:
             txn.write(rows(epoch))
     assert staging.is_dir()
     with pytest.raises(InvalidRequestError, match="staging_path"):
-        txsink.open_writer(tmp_path / "t", "w", staging_path=7)
+        txsink.open_writer(tmp_path / "t", "w", staging_path=7)  # type: ignore[arg-type]
 
 
 # -- file systems --------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from logs import LOOKS, claim_by, grow, opened, retired_runs
 from place import Place
 from seen import entry_file, rows_of, small_blocks
 from txsink import paths
+from txsink.choices import Mode
 from txsink.errors import CorruptError, FencedError, InvalidRequestError
 from txsink.log import entry as entries, expiry, log, segment
 from txsink.log.entry import AnyEntry
@@ -112,7 +113,7 @@ def test_files_are_followed_the_same_from_any_age(place: Place) -> None:
     sink = place.sink()
     reader = opened(place)
     for epoch in range(20):
-        mode = "overwrite" if epoch % 7 == 6 else "append"
+        mode: Mode = "overwrite" if epoch % 7 == 6 else "append"
         with sink.begin(epoch, mode=mode) as txn:
             txn.write({"id": [epoch]})
         if epoch % 3 == 0:

@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from seen import small_blocks
 from simtable import SimTable
+from txsink.choices import OnNewer
 from txsink.errors import ConflictError, FencedError, InvalidRequestError
 from txsink.log import expiry
 from txsink.protocol import blank
@@ -272,7 +273,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(writer=WRITERS, ahead=st.none() | st.integers(-4, 2),
           on_newer=st.sampled_from(["fail", "skip", "rewind"]))  # fmt: skip
-    def recover(self, writer: str, ahead: int | None, on_newer: str) -> None:
+    def recover(self, writer: str, ahead: int | None, on_newer: OnNewer) -> None:
         sink, known = self.runs[writer].sink, self.known[writer]
         self.runs[writer].noticed = -1
         up_to = None if ahead is None else max(0, known.last + ahead)

@@ -106,9 +106,9 @@ def test_what_began_to_replace_files_is_committed_and_not_aborted(place: Place) 
 def test_modes_that_do_not_exist_are_refused(place: Place) -> None:
     sink = place.sink()
     with pytest.raises(InvalidRequestError, match="mode is 'update'"):
-        sink.begin(1, mode="update")
+        sink.begin(1, mode="update")  # type: ignore[arg-type]
     with pytest.raises(InvalidRequestError, match="partition_overwrite is 'both'"):
-        sink.begin(1, mode="overwrite", partition_overwrite="both")
+        sink.begin(1, mode="overwrite", partition_overwrite="both")  # type: ignore[arg-type]
 
 
 # -- rewind -------------------------------------------------------------------------------------------------

@@ -6,8 +6,18 @@ import inspect
 from pathlib import Path
 
 import txsink
-from txsink.writing.opening import Options
+from txsink.options import Options
 from txsink.writing.writer import Writer
+
+FILES = (
+    "compression",
+    "compression_level",
+    "target_file_bytes",
+    "row_group_rows",
+    "row_group_bytes",
+    "file_rows_max",
+    "open_partitions_max",
+)
 
 
 def test_the_public_names_are_these() -> None:
@@ -45,10 +55,11 @@ def test_calls_keep_their_form() -> None:
     forms["begin"] = list(inspect.signature(Writer.begin).parameters)
     forms["recover"] = list(inspect.signature(Writer.recover).parameters)
     forms["open_table"] = list(inspect.signature(txsink.open_table).parameters)
+    opening, beginning = [*Options.__struct_fields__, *FILES], ["mode", "partition_overwrite", "metadata", "parts"]
     assert forms == {
-        "write": ["path", "data", "writer", "epoch", "options"],
-        "open_writer": ["path", "writer", "options"],
-        "begin": ["self", "epoch", "mode", "partition_overwrite", "metadata", "parts"],
+        "write": ["path", "data", "writer", "epoch", *beginning, *opening],
+        "open_writer": ["path", "writer", *opening],
+        "begin": ["self", "epoch", *beginning],
         "recover": ["self", "up_to", "on_newer"],
         "open_table": ["path", "storage_options"],
     }
@@ -57,22 +68,15 @@ def test_calls_keep_their_form() -> None:
 def test_options_keep_their_names() -> None:
     assert Options.__struct_fields__ == (
         "partition_by",
+        "layout",
+        "types",
         "merge_schema",
         "staging_path",
         "storage_options",
         "run",
         "recover",
-        "layout",
-        "types",
     )
-    assert set(txsink.StageOptions.__struct_fields__) >= {
-        "compression",
-        "compression_level",
-        "target_file_bytes",
-        "row_group_rows",
-        "row_group_bytes",
-        "open_partitions_max",
-    }
+    assert txsink.StageOptions.__struct_fields__ == FILES
 
 
 def test_a_life_cycle_calls_a_target_as_flink_does() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from contract_publish import PublishContract, _publish, staged
 from txsink import paths
+from txsink.choices import Mode
 from txsink.environment import Stamps
 from txsink.errors import CorruptError, FencedError, InvalidRequestError, OutcomeUnknownError, UnavailableError
 from txsink.log import entry as entries
@@ -72,7 +73,7 @@ class TestMultipart(PublishContract):
         assert site.target(prepare.files[0]) == before
 
 
-def write(sink: Writer, epoch: int, *ids: int, mode: str = "append") -> None:
+def write(sink: Writer, epoch: int, *ids: int, mode: Mode = "append") -> None:
     with sink.begin(epoch, mode=mode) as txn:
         txn.write({"id": list(ids)})
 

@@ -10,6 +10,7 @@ import pytest
 
 from place import Place, begin_publish, commit, kinds, prepared, restored, rows, stage_only, staged_files, tree
 from seen import by_directory, names, rows_of, small_blocks, staging
+from txsink.choices import OnNewer
 from txsink.errors import ConflictError, CorruptError, FencedError, InvalidRequestError
 from txsink.protocol import recovery, resolving
 from txsink.protocol.recovery import Recovered
@@ -65,15 +66,15 @@ def test_restoring_below_what_is_committed_stops_with_the_choices(place: Place) 
 
 
 def test_a_choice_that_is_none_is_refused(place: Place) -> None:
-    with pytest.raises(InvalidRequestError, match="on_newer='drop'"):
-        place.sink().recover(up_to=1, on_newer="drop")
+    with pytest.raises(InvalidRequestError, match="on_newer is 'drop'"):
+        place.sink().recover(up_to=1, on_newer="drop")  # type: ignore[arg-type]
     with pytest.raises(InvalidRequestError, match="the epoch is -1"):
         place.sink().recover(up_to=-1)
 
 
 @pytest.mark.parametrize("on_newer", ["fail", "rewind"])
 def test_what_began_to_replace_files_goes_forward_and_the_choice_is_asked_for_after_it(
-    place: Place, on_newer: str
+    place: Place, on_newer: OnNewer
 ) -> None:
     commit(place.sink(), 1)
     dead = place.sink()

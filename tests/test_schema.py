@@ -274,7 +274,9 @@ def test_the_tables_order_stands_and_new_columns_follow() -> None:
 
 
 def test_a_new_column_without_permission_is_named_with_what_to_do() -> None:
-    with pytest.raises(InvalidRequestError, match=r"^add: .*'amuont' \(did you mean 'amount'\?\).*merge_schema=True"):
+    with pytest.raises(
+        InvalidRequestError, match=r"^add: .*'amuont'. Did you mean 'amount'[?] Else pass merge_schema=True"
+    ):
         merge(columns(amount=pa.int64()), columns(amuont=pa.int64()), merge_schema=False, what="add")
 
 
@@ -412,7 +414,7 @@ def test_columns_of_a_type_with_a_text_form_can_partition() -> None:
     ("names", "found"),
     [
         (["week"], "no such column"),
-        (["Day"], "did you mean 'day'?"),
+        (["Day"], "Did you mean 'day'?"),
         (["_hidden"], "readers hide"),
         ([".dot"], "readers hide"),
         (["raw"], "a value of type binary"),
@@ -423,8 +425,8 @@ def test_columns_of_a_type_with_a_text_form_can_partition() -> None:
 def test_a_column_that_cannot_partition_is_refused_by_name(names: list[str], found: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         check_partition_columns(names, TABLE)
-    assert found in caught.value.found
-    assert repr(names[0]) in caught.value.found
+    assert found in str(caught.value)
+    assert repr(names[0]) in str(caught.value)
 
 
 def test_partitioning_by_every_column_is_refused() -> None:

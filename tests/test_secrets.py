@@ -18,9 +18,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import txsink
 from txsink.errors import TxsinkError, UnavailableError
+from txsink.options import Options
 from txsink.store.memory import MemoryStore
 from txsink.store.protocol import StorageOptions
-from txsink.writing.opening import Options
 
 CANARY = "canary-4f1b"
 OPTIONS = {"secret": CANARY, "client_kwargs": {"nested": [CANARY]}}

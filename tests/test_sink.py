@@ -187,7 +187,7 @@ def test_a_run_id_that_was_retired_long_ago_is_fenced_at_any_age(place: Place) -
         ({"compresion": "zstd"}, "Did you mean 'compression'"),
         ({"parts": 3}, "Give 'parts' to `Writer.begin`, which takes it"),
         ({"zzz": 1}, "Known options: compression, "),
-        ({"compression": "zst"}, "did you mean 'zstd'"),
+        ({"compression": "zst"}, "Did you mean 'zstd'"),
         ({"merge_schema": "yes"}, "merge_schema"),
         ({"layout": "iceberg"}, "layout"),
         ({"run": 3}, "run"),

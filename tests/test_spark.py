@@ -163,7 +163,7 @@ def test_a_wrong_option_is_refused_before_anything_is_written(
 
 def test_the_fast_path_refuses_an_unknown_option(spark: SparkSession, table: Path) -> None:
     with pytest.raises(InvalidRequestError, match="Did you mean 'partition_by'"):
-        pyspark_txsink.write(spark.range(3), str(table), writer="w", epoch=0, partitionby=["x"])
+        pyspark_txsink.write(spark.range(3), str(table), writer="w", epoch=0, partitionby=["x"])  # type: ignore[call-arg]
 
 
 def test_a_job_that_spark_refuses_leaves_no_directory(spark: SparkSession, table: Path) -> None:

@@ -220,7 +220,7 @@ def test_two_parts_of_a_batch_into_one_table_need_names_of_their_own(spark: Spar
     """Without, the second would be taken for a replay of the first, and its rows would be gone."""
     spark.range(0, 12, 1, 2).write.parquet(str(tmp_path / "source"))
 
-    def run(table: Path, *names: dict[str, str]) -> None:
+    def run(table: Path, *names: dict[str, Any]) -> None:
         made = [pyspark_txsink.each_batch(str(table), **given) for given in names]
         doors = made * (2 // len(made))
 
@@ -335,7 +335,8 @@ def test_a_listener_tells_of_each_batch_of_both_doors(spark: SparkSession, tmp_p
     for listener in listeners:
         spark.streams.addListener(listener)
     try:
-        for door, options in (("each_batch", {"txn_app_id": "app"}), ("format", {})):
+        options: dict[str, Any] = {"txn_app_id": "app"}
+        for door in ("each_batch", "format"):
             source = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1)
             writer = source.parquet(str(tmp_path / "source")).writeStream.trigger(availableNow=True)
             writer = writer.option("checkpointLocation", str(tmp_path / door))

@@ -474,7 +474,7 @@ def test_sparks_own_reader_is_used_where_it_gets_at_the_files(spark: SparkSessio
 
 def test_read_refuses_an_option_it_does_not_know(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="unknown option 'storage_option'"):
-        pyspark_txsink.read(spark, str(tmp_path), storage_option={})
+        pyspark_txsink.read(spark, str(tmp_path), storage_option={})  # type: ignore[call-arg]
 
 
 def test_storage_options_travel_as_text_and_come_back_as_they_were() -> None:
@@ -541,7 +541,7 @@ ADAPTIVE = (
 
 @pytest.mark.parametrize("name", ["target_file_bytes", "max_records_per_file"])
 @pytest.mark.parametrize("value", [0, "1g", 1.5, True])
-def test_a_size_that_cannot_be_is_refused_by_name(tmp_path: Path, name: str, value: object) -> None:
+def test_a_size_that_cannot_be_is_refused_by_name(tmp_path: Path, name: str, value: Any) -> None:
     with pytest.raises(InvalidRequestError, match=f"{name} is {value!r}"):
         pyspark_txsink.each_batch(str(tmp_path), **{name: value})
 
@@ -564,7 +564,7 @@ def test_a_micro_batch_of_many_small_tasks_becomes_one_file(spark: SparkSession,
 def test_files_on_s3_are_gathered_as_well(lake: Site) -> None:
     df = lake.spark.range(0, 1000, 1, 4)
     for epoch, size in enumerate((None, 64 * MIB)):
-        given = {
+        given: dict[str, Any] = {
             "writer": "w",
             "epoch": epoch,
             "layout": "parquet",

@@ -26,6 +26,7 @@ import pytest
 
 import spark_session
 import txsink
+from txsink.choices import Layout
 
 if reason := spark_session.missing():
     pytest.skip(reason, allow_module_level=True)
@@ -74,7 +75,7 @@ class Drawn(NamedTuple):
     schema: StructType
     rows: pa.Table
     partition_by: list[str]
-    layout: str
+    layout: Layout
     bad: str  # the column that no table keeps
 
 
@@ -104,7 +105,7 @@ def drawn(number: int) -> Drawn:
         if field.name in partition_by:  # text that the name of a directory cannot tell is another test's
             values = [value if value not in {"", "x\x00y"} else "x" for value in values]
         columns.append(pa.array(values, field.type))
-    layout = "delta" if number % 4 == 1 and not partition_by else "parquet"
+    layout: Layout = "delta" if number % 4 == 1 and not partition_by else "parquet"
     return Drawn(number, schema, pa.table(columns, arrow), partition_by, layout, bad)
 
 

@@ -414,7 +414,7 @@ def test_nanoseconds_that_do_not_fit_are_refused_and_nothing_is_taken(stage: Sta
     [
         (pa.table([[1], [2]], names=["Day", "day"]), (), "same name but for case"),
         ({"a": [1]}, ("day",), "no such column"),
-        ({"Day": ["x"], "a": [1]}, ("day",), "did you mean 'Day'"),
+        ({"Day": ["x"], "a": [1]}, ("day",), "Did you mean 'Day'"),
         ({"day": ["x"]}, ("day",), "every column"),
         ({"_day": ["x"], "a": [1]}, ("_day",), "readers hide"),
         ({".day": ["x"], "a": [1]}, (".day",), "readers hide"),

@@ -64,7 +64,7 @@ def test_elsewhere_it_is_not_named(scheme: str) -> None:
     ],
 )
 def test_a_misspelt_scheme_gets_a_suggestion(scheme: str, meant: str) -> None:
-    assert refusal(f"{scheme}://b/t").advice.startswith(f"Did you mean {meant}://? Else use a local path")
+    assert refusal(f"{scheme}://b/t").advice.startswith(f"Did you mean {meant!r}? Else use a local path")
 
 
 @pytest.mark.parametrize("scheme", ["http", "gopher", "gs", "abfs", "x"])

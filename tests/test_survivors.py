@@ -14,6 +14,7 @@ import pytest
 from place import Place, copied, prepared, rows
 from seen import names, small_blocks
 from txsink import paths
+from txsink.choices import OnNewer
 from txsink.cli import commands
 from txsink.errors import ConflictError, InvalidRequestError
 from txsink.log import expiry, segment
@@ -125,7 +126,7 @@ def test_every_altered_fact_of_every_segment_is_found(place: Place, aged: Writer
 
 
 @pytest.mark.parametrize(("up_to", "on_newer"), [*product(range(7), ["skip", "rewind"]), (None, "fail"), (1, "fail")])
-def test_what_recover_plans_is_what_it_does(place: Place, up_to: int | None, on_newer: str) -> None:
+def test_what_recover_plans_is_what_it_does(place: Place, up_to: int | None, on_newer: OnNewer) -> None:
     """Planted: the plan drew the line one epoch too early or too late, and counted other files than were removed."""
     sink = place.sink()
     for epoch in (1, 2, 3):

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 # The floor plan: each room (a package of txsink, or a module at its top) with the rooms that it may import.
 FLOOR: dict[str, str] = {
     "errors": "",
+    "choices": "errors",
     "paths": "",
     "environment": "errors",
     "records": "paths",
@@ -29,18 +30,19 @@ FLOOR: dict[str, str] = {
     "store": "errors paths environment records",
     "chain": "errors store",
     "log": "errors paths environment records store chain",
-    "staging": "errors paths environment records schema store",
+    "staging": "choices errors paths environment records schema store",
+    "options": "errors choices store staging",
     "delta": "errors paths environment records schema store chain staging",
     "publish": "errors paths environment records schema store staging log delta",
-    "protocol": "errors paths environment records schema store staging log publish",
-    "writing": "errors paths environment records schema store staging log delta publish protocol",
-    "reading": "errors paths environment records schema store staging log delta publish",
-    "two_phase": "errors paths environment records store staging writing",
-    "upkeep": "errors paths environment records schema store staging log delta publish protocol reading",
+    "protocol": "choices errors paths environment records schema store staging log publish",
+    "writing": "choices options errors paths environment records schema store staging log delta publish protocol",
+    "reading": "options errors paths environment records schema store staging log delta publish",
+    "two_phase": "choices options errors paths environment records store staging writing",
+    "upkeep": "choices errors paths environment records schema store staging log delta publish protocol reading",
     "following": "errors paths environment records store log reading writing",
     "kafka": "errors paths environment records following",
     "observing": "errors paths environment records store log publish reading",
-    "conversion": "errors paths environment records store staging log delta publish protocol writing reading",
+    "conversion": "choices options errors paths environment records store staging log delta publish protocol writing reading",
 }
 # On top stand the front door, the command line and what tests of others may use.
 TOP = ("__init__", "cli", "__main__", "testing")
@@ -55,6 +57,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("s3fs", "botocore", "aiobotocore"), ("txsink/store/s3",)),
     **dict.fromkeys(("click", "rich"), ("txsink/cli/main.py",)),
     **dict.fromkeys(("tests", "benchmarks", "examples", "asyncio"), ()),
+    "difflib": ("txsink/errors.py",),
     "deltalake": ("txsink/delta/log.py",),
     "pytest": ("txsink/testing/fixtures.py",),
     "fsspec": ("txsink/store/memory.py", "txsink/store/s3"),

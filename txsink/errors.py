@@ -85,10 +85,19 @@ class InternalError(TxsinkError):
     kind = "internal"
 
 
-def did_you_mean(name: object, known: Iterable[str], otherwise: str) -> str:
-    """Advice on a name that is not known: the nearest one that is, else what there is to say `otherwise`."""
-    near = difflib.get_close_matches(str(name), [*known], 1)
-    return f"Did you mean {near[0]!r}?" if near else otherwise
+def did_you_mean(
+    name: object, known: Iterable[str], otherwise: str, *, or_else: bool = False, likeness: float = 0.6
+) -> str:
+    """Advice on a name that is not known: the nearest one that is, in whatever case, else what to do `otherwise`.
+
+    `or_else`: say that as well where one is near; `likeness`: how near, from 0 to 1.
+    """
+    spelled = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(str(name).lower(), spelled, 1, likeness)
+    if not near:
+        return otherwise
+    meant = f"Did you mean {spelled[near[0]]!r}?"
+    return f"{meant} Else {otherwise[0].lower()}{otherwise[1:]}" if or_else else meant
 
 
 def first_of_all(error: TxsinkError) -> str:

@@ -24,7 +24,6 @@ Every stored field is nullable, nested ones too: what a producer declares non-nu
 from __future__ import annotations
 
 import base64
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
@@ -33,7 +32,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txsink.errors import CorruptError, InvalidRequestError
+from txsink.errors import CorruptError, InvalidRequestError, did_you_mean
 from txsink.paths import NAME_BYTES_MAX, NULL_PARTITION, escape
 from txsink.records import Column
 
@@ -218,10 +217,9 @@ def merge(
 
 
 def _new_column(column: Column, names: list[str], what: str) -> InvalidRequestError:
-    near = difflib.get_close_matches(column.name, names, 1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    advice = "Pass merge_schema=True to add it, or drop it from the data"
-    found = f"the table has no column {column.name!r}{hint}"
+    otherwise = "Pass merge_schema=True to add it, or drop it from the data"
+    advice = did_you_mean(column.name, names, otherwise, or_else=True)
+    found = f"the table has no column {column.name!r}"
     return InvalidRequestError(what, found, advice, column=column.name, type=column.type)
 
 
@@ -307,7 +305,9 @@ def check_partition_columns(columns: Sequence[str], schema: pa.Schema, what: str
     for column in columns:
         if problem := _partition_problem(column, columns, schema):
             found = f"{column!r} cannot be a partition column: {problem}"
-            raise InvalidRequestError(what, found, "Give another partition_by: an empty table takes it", column=column)
+            meant = [] if column in schema.names else schema.names
+            otherwise = "Give another partition_by: an empty table takes it"
+            raise InvalidRequestError(what, found, did_you_mean(column, meant, otherwise, or_else=True), column=column)
     if columns and len(columns) == len(schema):
         found = "every column is a partition column, so the files would hold none"
         raise InvalidRequestError(what, found, "Leave one column out")
@@ -315,9 +315,7 @@ def check_partition_columns(columns: Sequence[str], schema: pa.Schema, what: str
 
 def _partition_problem(column: str, columns: Sequence[str], schema: pa.Schema) -> str | None:
     if column not in schema.names:
-        near = difflib.get_close_matches(column.lower(), [name.lower() for name in schema.names], 1)
-        hint = [f"; did you mean {name!r}?" for name in schema.names if name.lower() in near]
-        return f"the data has no such column{''.join(hint[:1])}"
+        return "the data has no such column"
     if column.startswith(("_", ".")):
         return "readers hide directories whose names begin with '_' or '.'"
     if columns.count(column) > 1:

@@ -13,7 +13,6 @@ Does not promise: to run where the driver cannot open the table's store.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,7 +24,9 @@ from pyspark.sql import DataFrame
 from pyspark_txsink import arrow, counted_rows, identity, session, types
 from pyspark_txsink.identity import Batch
 from pyspark_txsink.options import absolute
+from txsink.choices import OnNewCheckpoint, require_choice
 from txsink.errors import FencedError, InvalidRequestError, TxsinkError
+from txsink.options import unknown
 from txsink.protocol import fencing
 from txsink.protocol.outcome import Result
 from txsink.records import Column
@@ -53,6 +54,7 @@ _OF_FILES = {
     "max_records_per_file": "file_rows_max",
     "target_file_bytes": "target_file_bytes",
 }
+OPTIONS = (*_OF_BEGIN, *_OF_FILES, *_OF_SINK)
 # By table and writer: the last batch that was written. Stores may hold the same path, copies of a table its id.
 _written: dict[tuple[str, str, str], Batch] = {}
 
@@ -66,10 +68,7 @@ class EachBatch:
         self._app_id = self._options.pop("txn_app_id", None)
         self._on_new = self._options.pop("on_new_checkpoint", "fail")
         _require(path, self._options)
-        if self._on_new not in identity.ON_NEW_CHECKPOINT:
-            raise InvalidRequestError(
-                f"write to {path}", f"on_new_checkpoint is {self._on_new!r}", "Give 'fail' or 'resume'"
-            )
+        require_choice(f"write to {path}", "on_new_checkpoint", self._on_new, OnNewCheckpoint)
         self._sink: Writer | None = None
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
@@ -234,12 +233,9 @@ def uri_of(table_uri: str, path: str) -> str:
 
 
 def _require(path: str, options: Mapping[str, Any]) -> None:
-    known = [*_OF_BEGIN, *_OF_FILES, *_OF_SINK]
     for name in options:
-        if name not in known:
-            near = difflib.get_close_matches(name, [*known, "txn_app_id", "on_new_checkpoint"], 1)
-            advice = f"Did you mean {near[0]!r}" if near else f"Known options: {', '.join(sorted(known))}"
-            raise InvalidRequestError(f"write to {path}", f"unknown option {name!r}", advice)
+        if name not in OPTIONS:
+            raise unknown(f"write to {path}", name, [*OPTIONS, "txn_app_id", "on_new_checkpoint"])
     for name in ("max_records_per_file", "target_file_bytes"):
         value = options.get(name)
         if value is not None and (type(value) is not int or value < 1):

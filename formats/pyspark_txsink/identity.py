@@ -15,7 +15,6 @@ from txsink.errors import ConflictError
 from txsink.writing.writer import Writer
 
 KEY = "spark"
-ON_NEW_CHECKPOINT = ("fail", "resume")
 
 
 class Batch(NamedTuple):

@@ -8,24 +8,40 @@ Does not promise: to know which options make sense together. `writers` and `read
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from txsink import paths
-from txsink.errors import InvalidRequestError
+from txsink.choices import Layout, OnNewCheckpoint, PartitionOverwrite, require_choice
+from txsink.errors import InvalidRequestError, did_you_mean
 from txsink.store.protocol import StorageOptions
 
-# As documented, by the name Spark hands over.
-NAMES = {
-    name.lower(): name
-    for name in (
-        "path", "layout", "partitionBy", "compression", "targetFileSize", "maxRecordsPerFile", "mergeSchema",
-        "txnAppId", "txnVersion", "onNewCheckpoint", "userMetadata", "versionAsOf", "partitionOverwriteMode",
-    )
-}  # fmt: skip
+# As documented: the argument of a call that each option is.
+MEANING = {
+    "path": "path",
+    "layout": "layout",
+    "partitionBy": "partition_by",
+    "compression": "compression",
+    "targetFileSize": "target_file_bytes",
+    "maxRecordsPerFile": "max_records_per_file",
+    "mergeSchema": "merge_schema",
+    "txnAppId": "writer",
+    "txnVersion": "epoch",
+    "onNewCheckpoint": "on_new_checkpoint",
+    "userMetadata": "metadata",
+    "versionAsOf": "version",
+    "partitionOverwriteMode": "partition_overwrite",
+    "storage.<name>": "storage_options",
+}
+# By the name Spark hands over.
+NAMES = {name.lower(): name for name in MEANING if "<" not in name}
+CHOICES: dict[str, object] = {
+    "layout": Layout,
+    "onNewCheckpoint": OnNewCheckpoint,
+    "partitionOverwriteMode": PartitionOverwrite,
+}
 # What it hands over when it asks for the columns of a table of its catalog.
 _CATALOGS = {"owner", "provider"}
 # Spark's own, which it hands over as well.
@@ -65,8 +81,8 @@ def parse(options: Mapping[str, str]) -> Given:
         )
     for name in found:
         if name not in NAMES and name not in _SPARKS and not name.startswith(_STORAGE):
-            near = difflib.get_close_matches(name, NAMES, 1)
-            advice = f"Did you mean {NAMES[near[0]]!r}" if near else f"Known: {', '.join(NAMES.values())}, storage.*"
+            known = NAMES.values()
+            advice = did_you_mean(name, known, f"Known options: {', '.join(known)}, storage.*")
             raise InvalidRequestError("read the options of format txsink", f"unknown option {name!r}", advice)
     if ("txnappid" in found) is not ("txnversion" in found) and "checkpointlocation" not in found:
         raise InvalidRequestError(
@@ -85,19 +101,17 @@ def parse(options: Mapping[str, str]) -> Given:
         stage["file_rows_max"] = _integer("maxRecordsPerFile", found["maxrecordsperfile"])
     return Given(
         path=absolute(found["path"]),
-        layout=_one_of("layout", found["layout"].lower(), ("parquet", "delta")) if "layout" in found else None,
+        layout=_choice("layout", found["layout"]) if "layout" in found else None,
         storage_options=StorageOptions({name: _value(name, text) for name, text in storage.items()}),
         partition_by=_columns(found.get("partitionby")),
         stage=stage,
-        merge_schema=_one_of("mergeSchema", found.get("mergeschema", "false").lower(), ("true", "false")) == "true",
+        merge_schema=_truth("mergeSchema", found.get("mergeschema", "false")),
         app_id=found.get("txnappid"),
         app_version=_integer("txnVersion", found["txnversion"]) if "txnversion" in found else None,
-        on_new_checkpoint=_one_of("onNewCheckpoint", found.get("onnewcheckpoint", "fail").lower(), ("fail", "resume")),
+        on_new_checkpoint=_choice("onNewCheckpoint", found.get("onnewcheckpoint", "fail")),
         user_metadata=_metadata(found.get("usermetadata")),
         version=_integer("versionAsOf", found["versionasof"]) if "versionasof" in found else None,
-        partition_overwrite=_one_of(
-            "partitionOverwriteMode", found.get("partitionoverwritemode", "static").lower(), ("static", "dynamic")
-        ),
+        partition_overwrite=_choice("partitionOverwriteMode", found.get("partitionoverwritemode", "static")),
     )
 
 
@@ -167,7 +181,12 @@ def _bytes(text: str) -> int:
     return int(number) * _UNITS[unit]
 
 
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise InvalidRequestError("use format txsink", f"{name} is {value!r}", f"Give one of {', '.join(choices)}")
-    return value
+def _truth(name: str, text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise InvalidRequestError("use format txsink", f"{name} is {text!r}", "Give true or false")
+    return text.lower() == "true"
+
+
+def _choice(name: str, text: str) -> str:
+    require_choice("use format txsink", name, text.lower(), CHOICES[name])
+    return text.lower()

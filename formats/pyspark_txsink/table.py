@@ -8,7 +8,7 @@ Does not promise: to follow the table. A DataFrame is of one version.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark_txsink import options as text, types
 from pyspark_txsink.fast import uri_of
 from pyspark_txsink.session import is_connect
-from txsink.errors import InvalidRequestError
 from txsink.reading.table import open_table
 from txsink.store.protocol import StorageOptions
 
@@ -35,11 +34,14 @@ _READ = {
 }
 
 
-def read(spark: SparkSession, path: str, version: int | None = None, **options: Any) -> DataFrame:
+def read(
+    spark: SparkSession,
+    path: str,
+    version: int | None = None,
+    storage_options: Mapping[str, object] | None = None,
+) -> DataFrame:
     """See `pyspark_txsink.read`."""
-    storage_options = StorageOptions.of(options.pop("storage_options", None))
-    if options:
-        raise InvalidRequestError(f"read {path}", f"unknown option {next(iter(options))!r}", "Give storage_options")
+    storage_options = StorageOptions.of(storage_options)
     path = text.absolute(path)
     table = open_table(path, storage_options=storage_options)
     at = table.version if version is None else version

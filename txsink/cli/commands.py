@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from txsink import paths
+from txsink.choices import OnNewer
 from txsink.cli.plans import (
     DELETING,
     UNPROVEN,
@@ -173,7 +174,7 @@ def explain(path: str, writer: str, epoch: int) -> Report:
 # -- doing --------------------------------------------------------------------------------------------
 
 
-def recover(path: str, writer: str | None, up_to: int | None, on_newer: str, *, yes: bool) -> Report:
+def recover(path: str, writer: str | None, up_to: int | None, on_newer: OnNewer, *, yes: bool) -> Report:
     """Finish or drop what is pending."""
     if up_to is not None and writer is None:
         raise UsageError("--up-to needs --writer: every writer counts its own epochs")

@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from txsink import __version__
+from txsink.choices import Layout, OnNewer, values_of
 from txsink.cli import commands, commands_repair
 from txsink.cli.commands import Grid, Report
 from txsink.errors import TxsinkError
 from txsink.paths import VERSION_MAX
-from txsink.protocol.recovery import ON_NEWER
 
 if TYPE_CHECKING:
     import click
 
 ERROR = 1
-LAYOUTS = ("parquet", "delta")
 _LOG_LIMIT = 50
 _WIDE = 1 << 16  # columns: what is no terminal gets every row on one line, for grep
 
@@ -85,10 +84,10 @@ def _group() -> click.Group:
             click.Option(["--up-to"], type=epoch, help="Commit epochs up to this one, abort those above."),
             click.Option(
                 ["--on-newer"],
-                type=click.Choice(ON_NEWER),
+                type=click.Choice(values_of(OnNewer)),
                 default="fail",
                 show_default=True,
-                help="When epochs above --up-to are committed already: keep them, or remove their files.",
+                help="When epochs above --up-to are committed already: fail, skip them (they stay) or rewind them.",
             ),
             yes,
         ),
@@ -97,7 +96,11 @@ def _group() -> click.Group:
         (commands.verify, click.Option(["--deep"], is_flag=True, help="Read every page and count the rows.")),
         (commands_repair.repair, yes),
         (commands.checkpoint,),
-        (commands.convert, click.Option(["--to"], type=click.Choice(LAYOUTS), required=True, help="The layout."), yes),
+        (
+            commands.convert,
+            click.Option(["--to"], type=click.Choice(values_of(Layout)), required=True, help="The layout."),
+            yes,
+        ),
         (commands.explain, click.Argument(["writer"]), click.Argument(["epoch"], type=epoch)),
     ):
         group.add_command(_command(run, params))

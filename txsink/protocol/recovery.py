@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from txsink.errors import ConflictError, InvalidRequestError
+from txsink.choices import OnNewer, require_choice
+from txsink.errors import ConflictError
 from txsink.log.entry import Maintenance
 from txsink.log.log import Log, Slot
 from txsink.log.state import State
@@ -21,8 +22,6 @@ from txsink.protocol.resolving import abort, roll_forward
 from txsink.publish.protocol import Publisher
 
 _log = logging.getLogger(__name__)
-
-ON_NEWER = ("fail", "skip", "rewind")
 
 
 class Recovered(NamedTuple):
@@ -38,7 +37,7 @@ def recover(log: Log, run: Run, publisher: Publisher, up_to: int | None = None, 
 
     What former runs prepared is durable by now: the claim of `run` came after it.
     """
-    _require_choice(on_newer)
+    require_choice("recover", "on_newer", on_newer, OnNewer)
     standing(log, log.state, run)
     finish_aborts(log, run, publisher)
     last = log.state.last_epoch(run.writer)
@@ -97,11 +96,6 @@ def finish_aborts(log: Log, run: Run, publisher: Publisher) -> None:
 
     # ORDER: all files deleted before the `cleaned` entry, else a crash leaves published rows nobody drops (I9).
     log.append(make)
-
-
-def _require_choice(on_newer: str) -> None:
-    if on_newer not in ON_NEWER:
-        raise InvalidRequestError("recover", f"on_newer={on_newer!r}", f"Choose one of {', '.join(ON_NEWER)}")
 
 
 def _newer(run: Run, up_to: int, last: int) -> ConflictError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import html
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,6 +25,7 @@ from txsink.errors import CorruptError, InvalidRequestError, TxsinkError, counte
 from txsink.log.log import Log
 from txsink.log.segment import Fact
 from txsink.log.state import Pending
+from txsink.options import public
 from txsink.publish.choose import publisher_of
 from txsink.publish.protocol import PARQUET, Publisher
 from txsink.reading import audit, delta_view, versions
@@ -33,7 +34,7 @@ from txsink.reading.history import HistoryEntry, told
 from txsink.reading.versions import moment
 from txsink.records import Column
 from txsink.store.opening import AnyPath, open_store, uri_of
-from txsink.store.protocol import StorageOptions, Store
+from txsink.store.protocol import Store
 
 _T = TypeVar("_T")
 _TRIES = 5
@@ -82,10 +83,14 @@ class PendingTransaction(NamedTuple):
     metadata: dict[str, Any]
 
 
-def open_table(path: AnyPath, *, storage_options: dict[str, object] | None = None) -> Table:
-    """Open a table for reading. Nothing is created: a path without a table is InvalidRequestError."""
+@public
+def open_table(path: AnyPath, *, storage_options: Mapping[str, object] | None = None) -> Table:
+    """Open a table for reading. Nothing is created: a path without a table is InvalidRequestError.
+
+    - `path`: the table: a local path, `file://`, `hdfs://`, `s3://` or `memory://`.
+    - `storage_options`: credentials, endpoint and other settings of the store; never shown.
+    """
     uri = uri_of(path)
-    storage_options = StorageOptions.of(storage_options)
     return open_log(open_store(uri, storage_options), stamps(), uri)
 
 

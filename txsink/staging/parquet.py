@@ -12,11 +12,10 @@ A file's identity is (bytes, digest): its size, and the SHA-256 of its footer re
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import math
 from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 import pyarrow as pa
@@ -24,12 +23,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from txsink import paths, schema
-from txsink.errors import CorruptError, InvalidRequestError
+from txsink.choices import Compression, converted, require_choice
+from txsink.errors import CorruptError, InvalidRequestError, did_you_mean
 from txsink.records import Column, DataFile, Upload
 from txsink.staging import statistics
 from txsink.store.protocol import Output, Store
 
-_COMPRESSIONS = ("gzip", "lz4", "none", "snappy", "zstd")  # what Spark reads without another jar
+_WHAT = "choose how files are written"
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 16 << 10
 _FOOTER_BYTES_MAX = 1 << 30
@@ -47,7 +47,7 @@ _SAMPLE_SLICES = 8
 class StageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How files are written."""
 
-    compression: str = "zstd"
+    compression: Compression = "zstd"
     compression_level: int | None = None
     target_file_bytes: int = 256 << 20
     row_group_rows: int = 1 << 20
@@ -56,10 +56,7 @@ class StageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     open_partitions_max: int = 64
 
     def __post_init__(self) -> None:
-        if self.compression not in _COMPRESSIONS:
-            near = difflib.get_close_matches(self.compression, _COMPRESSIONS, 1)
-            hint = f"; did you mean {near[0]!r}" if near else ""
-            raise _bad_option(f"compression {self.compression!r} is not known{hint}", f"Use one of {_COMPRESSIONS}")
+        require_choice(_WHAT, "compression", self.compression, Compression)
         if self.compression_level is not None:
             self._check_level(self.compression_level)
         for name in ("target_file_bytes", "row_group_rows", "row_group_bytes", "file_rows_max", "open_partitions_max"):
@@ -77,17 +74,12 @@ class StageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     @classmethod
     def of(cls, **options: Any) -> StageOptions:
         """Options by name; numbers may be given as text."""
+        kinds = get_type_hints(cls)
         for name in options:
-            if name not in cls.__struct_fields__:
-                near = difflib.get_close_matches(name, cls.__struct_fields__, 1)
-                hint = f"; did you mean {near[0]!r}" if near else ""
-                raise _bad_option(f"unknown option {name!r}{hint}", f"Use one of {cls.__struct_fields__}")
-        try:
-            return msgspec.convert(options, cls, strict=False)
-        except msgspec.ValidationError as error:
-            if isinstance(error.__cause__, InvalidRequestError):
-                raise error.__cause__ from None
-            raise _bad_option(str(error), "Give the option a value of that type") from error
+            if name not in kinds:
+                known = f"Known options: {', '.join(sorted(kinds))}"
+                raise InvalidRequestError(_WHAT, f"unknown option {name!r}", did_you_mean(name, kinds, known))
+        return cls(**{name: converted(_WHAT, name, one, kinds[name], is_strict=False) for name, one in options.items()})
 
 
 class Identity(NamedTuple):
@@ -303,4 +295,4 @@ def _footer_bytes(end: bytes | bytearray) -> int:
 
 
 def _bad_option(found: str, advice: str) -> InvalidRequestError:
-    return InvalidRequestError("choose how files are written", found, advice)
+    return InvalidRequestError(_WHAT, found, advice)

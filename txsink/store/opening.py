@@ -7,12 +7,12 @@ Does not promise: that the store answers. Only stores whose put-if-absent and pu
 
 from __future__ import annotations
 
-import difflib
 import re
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Protocol, TypeAlias, cast
 
-from txsink.errors import InvalidRequestError
+from txsink.errors import InvalidRequestError, did_you_mean
 from txsink.store.protocol import StorageOptions, Store
 
 # By scheme: the module, whose package is named like the extra that brings the client, and the class in it.
@@ -53,7 +53,7 @@ def uri_of(path: object) -> str:
     return text
 
 
-def open_store(uri: str, storage_options: dict[str, object] | None = None) -> Store:
+def open_store(uri: str, storage_options: Mapping[str, object] | None = None) -> Store:
     """The store that serves `uri`."""
     options = StorageOptions.of(storage_options)
     scheme = _scheme(uri)
@@ -94,10 +94,8 @@ def _scheme(uri: str) -> str:
         f"no store serves the scheme {scheme!r}: files must appear whole and never in the place of others, in one step,"
         " and of that store nobody has proved it"
     )
-    near = difflib.get_close_matches(scheme.lower(), _STORES, 1, 0.7)
-    advice = f"Use {_SERVED}"
+    otherwise = f"Use {_SERVED}"
+    advice = did_you_mean(scheme, _STORES, otherwise, or_else=True, likeness=0.7)
     if scheme in _IN_DELTA:
-        advice += f"; {scheme}:// is not served yet, in either layout"
-    elif near:
-        advice = f"Did you mean {near[0]}://? Else use {_SERVED}"
+        advice = f"{otherwise}; {scheme}:// is not served yet, in either layout"
     raise InvalidRequestError(f"open a {scheme}:// path", found, advice, scheme=scheme)

@@ -11,6 +11,7 @@ Does not promise: locks, time, or the order of listings.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
 from txsink.errors import InvalidRequestError
@@ -169,7 +170,7 @@ class StorageOptions(dict[str, object]):
         """What a caller gave, from here on without its values in any text."""
         if isinstance(given, cls):
             return given
-        if not isinstance(given, dict | None):
+        if not isinstance(given, Mapping | None):
             found = f"storage_options is of type {type(given).__name__}"
             raise InvalidRequestError("open a store", found, "Give a dictionary")
         if not all(isinstance(name, str) for name in given or ()):

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import pyarrow as pa
 
 from txsink import paths, records
+from txsink.choices import OnNewer
 from txsink.environment import Stamps
 from txsink.errors import CorruptError, FencedError, TxsinkError, UnavailableError
 from txsink.log import entry, log, segment
@@ -232,7 +233,7 @@ class Program:
         if not self.has_failed:
             self.tell("aborted", epoch)
 
-    def recover(self, up_to: int, on_newer: str) -> None:
+    def recover(self, up_to: int, on_newer: OnNewer) -> None:
         """Restore at an epoch, as a program does that was opened with `recover=False`."""
         self.persist(lambda: self.sink.recover(up_to, on_newer))
         self._options.pop("recover")  # if it has to open again, everything pending is to be committed

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from txsink.choices import Mode, PartitionOverwrite
 from txsink.errors import CorruptError, FencedError, InternalError, OutcomeUnknownError, TxsinkError, UnavailableError
 from txsink.log import expiry
 from txsink.log.log import Log
@@ -26,11 +27,9 @@ from txsink.writing.opening import open_sink
 from txsink.writing.transaction import Transaction
 from txsink.writing.writer import Writer
 
-MODES: tuple[tuple[str, str], ...] = (
-    *[("append", "static")] * 5,
-    ("overwrite", "static"),
-    *[("overwrite", "dynamic")] * 2,
-)
+_APPEND: tuple[Mode, PartitionOverwrite] = ("append", "static")
+_DYNAMIC: tuple[Mode, PartitionOverwrite] = ("overwrite", "dynamic")
+MODES: tuple[tuple[Mode, PartitionOverwrite], ...] = (*[_APPEND] * 5, ("overwrite", "static"), *[_DYNAMIC] * 2)
 
 
 class Host(Protocol):

@@ -27,6 +27,7 @@ from typing import Any
 import msgspec
 
 from txsink import paths
+from txsink.choices import Guarantee, OnNewer, require_choice
 from txsink.errors import ConflictError, InvalidRequestError
 from txsink.staging.epoch_stager import EpochStager, StagedFile
 from txsink.store.opening import AnyPath
@@ -36,8 +37,9 @@ from txsink.writing.opening import open_writer
 from txsink.writing.transaction import new_stager
 from txsink.writing.writer import Writer
 
-GUARANTEES = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE) = ("exactly-once", "at-least-once", "at-most-once")
-ON_NEWER = ("fail", "skip", "rewind")
+EXACTLY_ONCE: Guarantee = "exactly-once"
+AT_LEAST_ONCE: Guarantee = "at-least-once"
+AT_MOST_ONCE: Guarantee = "at-most-once"
 
 _log = logging.getLogger(__name__)
 
@@ -65,8 +67,8 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
         path: AnyPath,
         writer: str,
         *,
-        guarantee: str = EXACTLY_ONCE,
-        on_newer: str = "fail",
+        guarantee: Guarantee = EXACTLY_ONCE,
+        on_newer: OnNewer = "fail",
         transaction_timeout_seconds: float | None = None,
         timeout_warning_ratio: float = 0.8,
         drop_expired: bool = False,
@@ -82,9 +84,8 @@ class ParquetFileSink(TwoPhaseCommitSink[Any, FileTransaction]):
             drop_expired=drop_expired,
             now_ms=now_ms,
         )
-        for name, value, choices in (("guarantee", guarantee, GUARANTEES), ("on_newer", on_newer, ON_NEWER)):
-            if value not in choices:
-                raise InvalidRequestError(f"open {path}", f"{name} is {value!r}", f"Give one of {', '.join(choices)}")
+        require_choice(f"open {path}", "guarantee", guarantee, Guarantee)
+        require_choice(f"open {path}", "on_newer", on_newer, OnNewer)
         if "recover" in options:
             raise InvalidRequestError(
                 f"open {path}", "recover is given, but restoring a state decides on that", "Leave it out"

@@ -1,7 +1,8 @@
 """The door: open a writer, write once. Wires the parts; owns clock, ids and chance.
 
 Promises: what README promises of `write` and `open_writer`; an option nobody knows is refused with a suggestion.
-Relies on: the modules it wires. Every rule about when what may happen stands there.
+Relies on: the modules it wires. Every rule about when what may happen stands there. The signature of `open_writer` is
+the definition of the options: what repeats one is held to it (tests/test_surface.py).
 Does not promise: two live runs of one writer. The newer one wins and the older one gets FencedError.
 """
 
@@ -9,24 +10,23 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable
-from typing import Any, Literal
-
-import msgspec
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from txsink import paths
+from txsink.choices import Compression, Layout, Mode, PartitionOverwrite, Types
 from txsink.delta.log import DeltaLog, is_local
 from txsink.delta.state import require_writable
 from txsink.environment import Stamps, new_id, stamps
-from txsink.errors import ConflictError, InvalidRequestError, did_you_mean
+from txsink.errors import ConflictError, InvalidRequestError
 from txsink.log.log import Log
+from txsink.options import BEGIN_OPTIONS, OPTIONS, Options, parse, public
 from txsink.protocol import admission, blank, fencing, recovery, sweeping
 from txsink.protocol.blank import is_blank, lay_anew
 from txsink.protocol.fencing import Run
 from txsink.protocol.outcome import Result
 from txsink.publish.choose import former_of, publisher_of
 from txsink.publish.protocol import DELTA, PARQUET, Publisher
-from txsink.staging.epoch_stager import StageOptions
 from txsink.staging.place import staging_root_of
 from txsink.staging.stager import Settings
 from txsink.store.opening import AnyPath, open_store, uri_of
@@ -36,60 +36,126 @@ from txsink.writing.workplace import Workplace
 from txsink.writing.writer import Writer
 
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
-BEGIN_OPTIONS = ("mode", "partition_overwrite", "metadata", "parts")
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What `open_writer` takes besides the staging options.
-
-    `run`: an id of your own that names this process's life; `recover`: False leaves pending epochs to
-    `Writer.recover`; `staging_path`: another place for staged files, on the table's file system; `layout`: that of a
-    new table, `delta` on S3 and `parquet` elsewhere unless it is given, or there is a Delta table to write into;
-    `types`: those of a new table, `spark` (each of them is read by Spark) unless `arrow` is given (docs/types.md).
-    """
-
-    partition_by: tuple[str, ...] | None = None
-    merge_schema: bool = False
-    staging_path: str | None = None
-    storage_options: StorageOptions = msgspec.field(default_factory=StorageOptions)
-    run: str | None = None
-    recover: bool = True
-    layout: Literal["parquet", "delta"] | None = None
-    types: Literal["spark", "arrow"] | None = None
-
-
-def write(path: AnyPath, data: object, *, writer: str, epoch: int, **options: Any) -> Result:
+@public
+def write(
+    path: AnyPath,
+    data: object,
+    *,
+    writer: str,
+    epoch: int,
+    mode: Mode = "append",
+    partition_overwrite: PartitionOverwrite = "static",
+    metadata: Mapping[str, Any] | None = None,
+    parts: int | None = None,
+    partition_by: str | Iterable[str] | None = None,
+    layout: Layout | None = None,
+    types: Types | None = None,
+    merge_schema: bool = False,
+    staging_path: AnyPath | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    run: str | None = None,
+    recover: bool = True,
+    compression: Compression = "zstd",
+    compression_level: int | None = None,
+    target_file_bytes: int = 256 << 20,
+    row_group_rows: int = 1 << 20,
+    row_group_bytes: int = 128 << 20,
+    file_rows_max: int = 1 << 62,
+    open_partitions_max: int = 64,
+) -> Result:
     """Write one epoch in one call. Calling it again with the same writer and epoch writes nothing.
 
-    `options`: those of `open_writer` and of `Writer.begin`.
+    - `path`: the table: a local path, `file://`, `hdfs://`, `s3://` or `memory://`.
+    - `data`: rows of any kind that `Transaction.write` takes.
+    - `writer`: the name of who writes; a newer run of it fences this one.
+    - `epoch`: the number of what is written; the writer's epochs grow, and each is committed once.
+    - `mode`: `append`, or `overwrite` what was committed when the epoch is prepared.
+    - `partition_overwrite`: `static`: an overwrite replaces all; `dynamic`: only the partitions that it writes to.
+    - `metadata`: plain JSON that is kept with the epoch, such as the offsets of a source.
+    - `parts`: how many parts workers add; `prepare` refuses any other number.
+    - `partition_by`: the columns that are kept in the paths of files; set when the table is made.
+    - `layout`: of a new table: `parquet` or `delta`; `delta` by default on S3 and where a Delta table is.
+    - `types`: of a new table: `spark`, those that Spark reads (the default), or all of `arrow`.
+    - `merge_schema`: accept columns that the table does not have yet; they are added to it.
+    - `staging_path`: another place for the staged files of a new table, on the table's file system.
+    - `storage_options`: credentials, endpoint and other settings of the store; never shown.
+    - `run`: an id of your own for this life of the writer; by default a new one.
+    - `recover`: commit what the last run has prepared; False leaves it to `Writer.recover`.
+    - `compression`: `zstd`, `snappy`, `gzip`, `lz4` or `none`.
+    - `compression_level`: of `zstd` and `gzip`; by default that of the codec.
+    - `target_file_bytes`: how large a file should become, in bytes.
+    - `row_group_rows`: rows of a row group, at most.
+    - `row_group_bytes`: bytes of a row group in memory, about.
+    - `file_rows_max`: rows of a file, at most.
+    - `open_partitions_max`: how many partitions have an open file at a time.
     """
-    of_begin = {name: options.pop(name) for name in BEGIN_OPTIONS if name in options}
-    uri = uri_of(path)
-    options["storage_options"] = StorageOptions.of(options.get("storage_options"))
-    store = open_store(uri, options["storage_options"])
-    with open_sink(store, stamps(), uri, writer, options, is_one_shot=True) as sink:
-        txn = sink.begin(epoch, **of_begin)
+    given = locals()
+    of_begin = {name: given[name] for name in BEGIN_OPTIONS}
+    with _opened(path, writer, {name: given[name] for name in OPTIONS}, is_one_shot=True) as opened:
+        txn = opened.begin(epoch, **of_begin)
         with txn:
             txn.write(data)
         return txn.result()
 
 
-def open_writer(path: AnyPath, writer: str, **options: Any) -> Writer:
+@public
+def open_writer(
+    path: AnyPath,
+    writer: str,
+    *,
+    partition_by: str | Iterable[str] | None = None,
+    layout: Layout | None = None,
+    types: Types | None = None,
+    merge_schema: bool = False,
+    staging_path: AnyPath | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    run: str | None = None,
+    recover: bool = True,
+    compression: Compression = "zstd",
+    compression_level: int | None = None,
+    target_file_bytes: int = 256 << 20,
+    row_group_rows: int = 1 << 20,
+    row_group_bytes: int = 128 << 20,
+    file_rows_max: int = 1 << 62,
+    open_partitions_max: int = 64,
+) -> Writer:
     """Claim the writer's name, finish or drop what its last run left, and be ready to write.
 
-    `options`: the fields of `Options` and of `StageOptions`.
+    - `path`: the table: a local path, `file://`, `hdfs://`, `s3://` or `memory://`.
+    - `writer`: the name of who writes; a newer run of it fences this one.
+    - `partition_by`: the columns that are kept in the paths of files; set when the table is made.
+    - `layout`: of a new table: `parquet` or `delta`; `delta` by default on S3 and where a Delta table is.
+    - `types`: of a new table: `spark`, those that Spark reads (the default), or all of `arrow`.
+    - `merge_schema`: accept columns that the table does not have yet; they are added to it.
+    - `staging_path`: another place for the staged files of a new table, on the table's file system.
+    - `storage_options`: credentials, endpoint and other settings of the store; never shown.
+    - `run`: an id of your own for this life of the writer; by default a new one.
+    - `recover`: commit what the last run has prepared; False leaves it to `Writer.recover`.
+    - `compression`: `zstd`, `snappy`, `gzip`, `lz4` or `none`.
+    - `compression_level`: of `zstd` and `gzip`; by default that of the codec.
+    - `target_file_bytes`: how large a file should become, in bytes.
+    - `row_group_rows`: rows of a row group, at most.
+    - `row_group_bytes`: bytes of a row group in memory, about.
+    - `file_rows_max`: rows of a file, at most.
+    - `open_partitions_max`: how many partitions have an open file at a time.
     """
+    given = locals()
+    return _opened(path, writer, {name: given[name] for name in OPTIONS})
+
+
+def _opened(path: AnyPath, writer: str, options: dict[str, Any], *, is_one_shot: bool = False) -> Writer:
     uri = uri_of(path)
-    options["storage_options"] = StorageOptions.of(options.get("storage_options"))
     store = open_store(uri, options["storage_options"])
-    return open_sink(store, stamps(), uri, writer, options)
+    return open_sink(store, stamps(), uri, writer, options, is_one_shot=is_one_shot)
 
 
 def open_sink(
     store: Store, parts: Stamps, path: str, writer: str, options: dict[str, Any], *, is_one_shot: bool = False
 ) -> Writer:
     """`open_writer` over a given store, clock and ids. A one-shot writer claims with its first prepare entry."""
-    chosen, stage = _options(path, options)
+    chosen, stage = parse(path, options)
     run = chosen.run if chosen.run is not None else parts.new_id()
     for name in (writer, run):
         _require_name(path, name)
@@ -132,7 +198,7 @@ def open_workplace(path: AnyPath, **options: Any) -> Workplace:
     """What workers need that learn only where they run what they stage for. Makes the table, unless somebody has."""
     uri = uri_of(path)
     options["storage_options"] = StorageOptions.of(options.get("storage_options"))
-    chosen, stage = _options(uri, options)
+    chosen, stage = parse(uri, options)
     store = open_store(uri, chosen.storage_options)
     log, publisher = _open_table(store, stamps(), uri, chosen)
     state = log.state
@@ -305,28 +371,3 @@ def _require_name(path: str, name: str) -> None:
     problem = paths.name_problem(name) if isinstance(name, str) else "it is no string"
     if problem is not None:
         raise InvalidRequestError(f"open {path}", f"the name {name!r} cannot be used: {problem}", "Give another name")
-
-
-def _options(path: str, given: dict[str, Any]) -> tuple[Options, StageOptions]:
-    own, stage = (tuple(kind.__struct_fields__) for kind in (Options, StageOptions))
-    for name in given:
-        if name not in (*own, *stage):
-            known = [*own, *stage]
-            advice = did_you_mean(name, [*known, *BEGIN_OPTIONS], f"Known options: {', '.join(sorted(known))}")
-            if name in BEGIN_OPTIONS:
-                advice = f"Give {name!r} to `Writer.begin`, which takes it"
-            raise InvalidRequestError(f"open {path}", f"unknown option {name!r}", advice)
-    chosen = {name: value for name, value in given.items() if name in own}
-    chosen["storage_options"] = StorageOptions.of(chosen.get("storage_options"))
-    if isinstance(chosen.get("staging_path"), str) or hasattr(chosen.get("staging_path"), "__fspath__"):
-        chosen["staging_path"] = uri_of(chosen["staging_path"])
-    by = chosen.get("partition_by")
-    if isinstance(by, str):
-        chosen["partition_by"] = (by,)
-    elif isinstance(by, Iterable):
-        chosen["partition_by"] = tuple(by)
-    try:
-        options = msgspec.convert(chosen, Options)
-    except msgspec.ValidationError as error:
-        raise InvalidRequestError(f"open {path}", str(error), "Give the option a value of that type") from error
-    return options, StageOptions.of(**{name: value for name, value in given.items() if name in stage})

@@ -212,14 +212,12 @@ class Transaction:
         is_over = found in {COMMITTED, ALREADY_COMMITTED}
         version = outcome.version_of(self._sink.log, self._sink.identity.writer, self.epoch) if is_over else -1
         files = [one.file for one in self._staged] if found == COMMITTED else []
-        return Result(
-            outcome=found,
-            epoch=self.epoch,
-            version=version,
-            files=len(files),
-            rows=sum(file.rows for file in files),
-            bytes=sum(file.bytes for file in files),
-        )
+        rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
+        return Result(found, self.epoch, version, len(files), rows, size)
+
+    def __repr__(self) -> str:
+        known = self._end or (PREPARED if self._own.was_prepared else OPEN)  # without a look at the log
+        return f"<txsink.Transaction of {self._sink.identity.writer!r}, epoch {self.epoch}: {known}>"
 
     def __enter__(self) -> Transaction:
         return self

@@ -19,9 +19,11 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from txsink.choices import Mode, OnNewer, PartitionOverwrite, require_choice
 from txsink.errors import ConflictError, InvalidRequestError, TxsinkError, UnavailableError, first_of_all
 from txsink.log.log import Log
 from txsink.log.state import OVERWRITE_PARTITIONS, Pending
+from txsink.options import public
 from txsink.paths import VERSION_MAX
 from txsink.protocol import fencing, preparing, recovery, resolving, sweeping
 from txsink.protocol.fencing import Run
@@ -35,8 +37,6 @@ from txsink.staging.stager import Settings
 from txsink.writing.calls import Calls
 from txsink.writing.transaction import Transaction
 
-MODES = ("append", "overwrite")
-PARTITION_OVERWRITES = ("static", "dynamic")
 METADATA_BYTES_MAX = 1 << 20
 
 
@@ -87,24 +87,29 @@ class Writer:
         """The epochs that are prepared and neither committed nor aborted."""
         return [pending.epoch for pending in self.log.state.pending_of(self.identity.writer)]
 
+    @public
     def begin(
         self,
         epoch: int,
         *,
-        mode: str = "append",
-        partition_overwrite: str = "static",
+        mode: Mode = "append",
+        partition_overwrite: PartitionOverwrite = "static",
         metadata: Mapping[str, Any] | None = None,
         parts: int | None = None,
     ) -> Transaction:
         """Begin the transaction of `epoch`; a no-op that says so when the epoch is committed already.
 
-        `parts`: how many parts workers will add; prepare refuses any other number.
+        - `epoch`: the number of what is written; the writer's epochs grow, and each is committed once.
+        - `mode`: `append`, or `overwrite` what was committed when the epoch is prepared.
+        - `partition_overwrite`: `static`: an overwrite replaces all; `dynamic`: only the partitions that it writes to.
+        - `metadata`: plain JSON that is kept with the epoch, such as the offsets of a source.
+        - `parts`: how many parts workers add; `prepare` refuses any other number.
         """
         what = f"begin epoch {epoch!r} of {self.identity.writer!r}"
         self.require_open(what)
         epoch = _epoch(what, epoch)
-        _require_among(what, "mode", mode, MODES)
-        _require_among(what, "partition_overwrite", partition_overwrite, PARTITION_OVERWRITES)
+        require_choice(what, "mode", mode, Mode)
+        require_choice(what, "partition_overwrite", partition_overwrite, PartitionOverwrite)
         expected = None if parts is None else whole(parts)
         if parts is not None and (expected is None or expected < 0):
             raise InvalidRequestError(what, f"parts is {parts!r}", "Give the number of parts, 0 or more")
@@ -112,14 +117,14 @@ class Writer:
             found = "partition_overwrite is 'dynamic', and mode is 'append', which replaces nothing"
             raise InvalidRequestError(what, found, "Give mode='overwrite' as well, or leave partition_overwrite out")
         kept = _metadata(what, {} if metadata is None else metadata)
-        if mode == "overwrite" and partition_overwrite == "dynamic":
-            mode = OVERWRITE_PARTITIONS
+        is_dynamic = mode == "overwrite" and partition_overwrite == "dynamic"
         with self.calls.whole(what):
             self.require_open(what)
             if unfinished := self._unfinished():
                 self.publish(max(unfinished))
                 self.keep_up()
-            txn = Transaction(self, epoch, mode, kept, expected, is_committed=self._is_committed(what, epoch))
+            kind = OVERWRITE_PARTITIONS if is_dynamic else mode
+            txn = Transaction(self, epoch, kind, kept, expected, is_committed=self._is_committed(what, epoch))
             if txn.outcome == OPEN:
                 self._open.append(txn)
         return txn
@@ -185,10 +190,12 @@ class Writer:
                 )
         recovery.finish_aborts(self.log, self.identity, self.publisher)
 
-    def recover(self, up_to: int | None = None, on_newer: str = "fail") -> Recovered:
-        """Commit pending epochs <= `up_to` and abort those above; without `up_to`, commit them all.
+    @public
+    def recover(self, up_to: int | None = None, on_newer: OnNewer = "fail") -> Recovered:
+        """Finish what former runs have prepared; without `up_to`, commit it all.
 
-        `on_newer` decides when epochs above `up_to` are committed already: `fail`, `skip` or `rewind`.
+        - `up_to`: commit epochs up to this one, abort those above.
+        - `on_newer`: when epochs above `up_to` are committed already: `fail`, `skip` them (they stay) or `rewind` them.
         """
         what = f"recover {self.identity.writer!r}"
         if up_to is not None:
@@ -252,6 +259,10 @@ class Writer:
             # ORDER: mark durable before the first file, else a crash leaves a file that no run looks for (I9).
             leave_mark(self.log.store, self.settings.place.mark, self.log.stamps.new_id())
         self._is_marked = True
+
+    def __repr__(self) -> str:
+        told = f"{self.writer!r} of {self.log.root!r}, run {self.run!r}, version {self.log.state.version}"
+        return f"<txsink.Writer {told}{', closed' if self._is_closed else ''}>"
 
     def __enter__(self) -> Writer:
         return self
@@ -336,11 +347,6 @@ def whole(value: Any) -> int | None:
         return operator.index(value)
     except TypeError:
         return None
-
-
-def _require_among(what: str, name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InvalidRequestError(what, f"{name} is {value!r}", f"Give one of {', '.join(choices)}")
 
 
 def _metadata(what: str, metadata: object) -> dict[str, Any]:
