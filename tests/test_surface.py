@@ -19,8 +19,7 @@ import pytest
 import pyspark_txsink
 import txsink
 from place import Place
-from pyspark_txsink import fast
-from pyspark_txsink import options as format_options
+from pyspark_txsink import fast, options as format_options
 from surface import ALIASES, CALLS, HELP, PAGE, keywords_of, options_of, page
 from txsink import choices
 from txsink.cli import main as cli
@@ -280,6 +279,8 @@ def test_a_repr_asks_no_store_and_is_one_line_whatever_a_name_holds(place: Place
         txn.write({"id": [1]})
         txn.prepare()
         with monkeypatch.context() as patch:
+            for name in ("entry", "entries", "prepare_entry", "commit_of", "refresh", "load"):
+                patch.setattr(type(writer.log), name, None)
             for name in [name for name in dir(writer.log.store) if not name.startswith("_") and name != "traits"]:
                 patch.setattr(type(writer.log.store), name, None)
             assert "\n" not in repr(writer) + repr(txn)

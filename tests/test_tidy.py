@@ -20,6 +20,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 # The floor plan: each room (a package of txsink, or a module at its top) with the rooms that it may import.
+BASE = "errors choices paths environment records schema"
 FLOOR: dict[str, str] = {
     "errors": "",
     "choices": "errors",
@@ -30,19 +31,19 @@ FLOOR: dict[str, str] = {
     "store": "errors paths environment records",
     "chain": "errors store",
     "log": "errors paths environment records store chain",
-    "staging": "choices errors paths environment records schema store",
+    "staging": f"{BASE} store",
     "options": "errors choices store staging",
-    "delta": "errors paths environment records schema store chain staging",
-    "publish": "errors paths environment records schema store staging log delta",
-    "protocol": "choices errors paths environment records schema store staging log publish",
-    "writing": "choices options errors paths environment records schema store staging log delta publish protocol",
-    "reading": "options errors paths environment records schema store staging log delta publish",
-    "two_phase": "choices options errors paths environment records store staging writing",
-    "upkeep": "choices errors paths environment records schema store staging log delta publish protocol reading",
-    "following": "errors paths environment records store log reading writing",
-    "kafka": "errors paths environment records following",
-    "observing": "errors paths environment records store log publish reading",
-    "conversion": "choices options errors paths environment records store staging log delta publish protocol writing reading",
+    "delta": f"{BASE} store chain staging",
+    "publish": f"{BASE} store log staging delta",
+    "protocol": f"{BASE} store log staging publish",
+    "writing": f"{BASE} store log staging options delta publish protocol",
+    "reading": f"{BASE} store log staging options delta publish",
+    "two_phase": f"{BASE} store staging options writing",
+    "upkeep": f"{BASE} store log staging delta publish protocol reading",
+    "following": f"{BASE} store log writing reading",
+    "kafka": f"{BASE} following",
+    "observing": f"{BASE} store log publish reading",
+    "conversion": f"{BASE} store log staging delta publish protocol writing reading",
 }
 # On top stand the front door, the command line and what tests of others may use.
 TOP = ("__init__", "cli", "__main__", "testing")
