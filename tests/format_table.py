@@ -1,7 +1,8 @@
 """The tiny table whose bytes `docs/format.md` shows, in `tests/golden/table/orders`.
 
-`python tests/format_table.py` makes it anew and writes its records into the page. Do that only with a new format and a
-decision record: the files are what a release leaves on people's disks, and every later one must read them.
+`python tests/format_table.py` makes the table anew, and `python tests/made.py` writes its records into the page.
+Do that only with a new format and a decision record: the files are what a release leaves on people's disks, and every
+later one must read them.
 """
 
 from __future__ import annotations
@@ -12,15 +13,14 @@ import tempfile
 from pathlib import Path
 
 from format_reader import Fact, Reader
+from made import table
 from place import Place
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "format.md"
+PAGE = "docs/format.md"
 TABLE_PATH = Path(__file__).parent / "golden" / "table" / "orders"
 WIDTH = 98
 INDENT = "    "
 FACT_COLUMNS = ("version", "kind", "writer", "epoch", "prepared", "path", "rows")
-BLOCK = re.compile(r"(<!-- made: ([^ ]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def make(path: Path) -> None:
@@ -50,18 +50,13 @@ def shown(name: str, root: Path = TABLE_PATH) -> str:
     """What the page shows under a name: the bytes of a file of the table, or what a reader makes of them."""
     reader = Reader(root)
     if name == "facts":
-        return _rows(FACT_COLUMNS, [[_told(fact, column) for column in FACT_COLUMNS] for fact in reader.facts])
+        return table(FACT_COLUMNS, [[_told(fact, column) for column in FACT_COLUMNS] for fact in reader.facts])
     if name == "files":
         last = reader.state["version"]
         found = [(version, reader.files(version)) for version in range(last + 1)]
         lines = [[str(version), ", ".join(f"`{file.path}`" for file in files)] for version, files in found]
-        return _rows(("version", "files"), lines)
+        return table(("version", "files"), lines)
     return f"```json\n{wrapped((root / name).read_text(encoding='utf-8'))}```\n"
-
-
-def filled(text: str) -> str:
-    """The page with all that is made."""
-    return BLOCK.sub(lambda match: f"{match[1]}{shown(match[2])}{match[4]}", text)
 
 
 def _told(fact: Fact, column: str) -> str:
@@ -69,14 +64,8 @@ def _told(fact: Fact, column: str) -> str:
     return "" if value is None else f"`{value}`" if column == "path" else str(value)
 
 
-def _rows(head: tuple[str, ...], rows: list[list[str]]) -> str:
-    lines = [[*head], ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(line)} |\n".replace("|  |", "| |") for line in lines)
-
-
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         make(Path(place) / "orders")
         shutil.rmtree(TABLE_PATH, ignore_errors=True)
         shutil.copytree(Path(place) / "orders", TABLE_PATH)
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -48,8 +48,8 @@ TESTS = (
         f"tests/test_{name}.py"
         for name in (
             "transaction", "recovery", "sweep", "overwrite", "abort_unfinished", "publish", "publish_uploads", "sink",
-            "blank", "expiry", "unknown", "log", "log_old", "log_damage", "log_gaps", "runs", "counted", "found", "each_call",
-            "delta_foreign", "delta_durable", "delta_cleanup",
+            "blank", "expiry", "unknown", "log", "log_old", "log_damage", "log_gaps", "runs", "counted", "found",
+            "each_call", "delta_foreign", "delta_durable", "delta_cleanup",
         )
     ),
     "tests/test_delta_publish.py::TestLocal",

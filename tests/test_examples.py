@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from programs import programs_of
+from programs import is_on_spark, programs_of
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -49,6 +49,15 @@ def test_the_programs_of_the_guide_run_in_their_order(tmp_path: Path) -> None:
     done = run(script, tmp_path, PYSPARK_PYTHON=sys.executable)
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout.splitlines() == ["committed", "33"]
+
+
+@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+def test_the_programs_of_the_readme_on_spark_run(tmp_path: Path) -> None:
+    script = tmp_path / "readme.py"
+    script.write_text("".join(filter(is_on_spark, programs_of("README.md"))))
+    done = run(script, tmp_path, PYSPARK_PYTHON=sys.executable)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.splitlines() == ["committed", "100"]
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,13 @@ from deltalake import DeltaTable, write_deltalake
 import format_reader
 import txsink
 from format_reader import File, Reader, RefusedError, digest
-from format_table import BLOCK, PAGE, TABLE_PATH, filled, make, unwrapped
+from format_table import PAGE, TABLE_PATH, make, shown, unwrapped
+from made import PART, ROOT, problem
 from place import Place, begin_publish, prepared, tree
 from txsink import conversion as convert
 from txsink import paths, records
 from txsink.delta.log import DeltaLog
-from txsink.errors import ConflictError, TxsinkError
+from txsink.errors import ConflictError, CorruptError, TxsinkError
 from txsink.log import entry, expiry, segment
 from txsink.log.log import Log
 from txsink.log.slots import Slots
@@ -351,6 +352,8 @@ REFUSED = {
     "the prepare entry is another": altered(b'"prepared":72', b'"prepared":70'),
     "the kind is unknown": altered(b'"kind":"commit"', b'"kind":"commits"'),
     "the format is later": altered(b'"format":1', b'"format":2'),
+    "the hint is of a later format": altered(b'"format":1', b'"format":2', HINT),
+    "the hint has a reserved key": altered(b'"boundary":0', b'"boundary":0,"watermark":1', HINT),
     "a key is reserved": altered(b'"epoch":35', b'"epoch":35,"positions":{}'),
     "the generation is another": altered(b'"generation":2', b'"generation":3'),
     "the chain is broken": altered(b'"previous":"', b'"previous":"0'),
@@ -382,6 +385,141 @@ def test_both_refuse_a_table_that_nobody_can_read_rightly(sound: Path, tmp_path:
         txsink.open_table(path).files()
 
 
+# -- the law ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def waiting(place: Place) -> Path:
+    """`v` has committed epoch 0; `w` has epoch 0 pending, whose removals have begun, and epoch 1 behind it."""
+    place.write(0, rows(1), "v")
+    sink = place.sink("w")
+    begin_publish(sink, prepared(sink, 0, rows(2), mode="overwrite"))
+    prepared(sink, 1, rows(3))
+    return place.path
+
+
+def append(path: Path, kind: str, writer: str = "", **fields: Any) -> None:
+    """What a program that does not know the law would append; unless given, by the run that holds `writer`."""
+    found = Reader(path).state
+    common = {"kind": kind, "format": 1, "version": found["version"] + 1, "time_ms": 1, "write_id": "ff"}
+    common |= {"previous": found["digest"], "table_id": found["table_id"], "birth": found["birth"]}
+    known = found["writers"].get(writer, {"run": "new", "generation": 1})
+    own = {"writer": writer, "run": known["run"], "generation": known["generation"]} if writer else {}
+    data = entry.seal(msgspec.json.encode({**common, **own, **fields}))
+    assert entry.decode(data, found["version"] + 1), "its form is good"
+    (path / at(found["version"] + 1)).write_bytes(data)
+
+
+FILE = {"path": "part-9-0-abcd.parquet", "bytes": 1, "digest": "00", "rows": 1, "partition": {}}
+COLUMN = {"name": "id", "type": "int64", "arrow": ""}
+
+
+def sealing(epoch: int, mode: str = "append", claims: bool = False, **more: Any) -> dict[str, Any]:
+    content: dict[str, Any] = {"files": [], "removes": [], "columns": [], "metadata": {}}
+    return {"kind": "prepare", "epoch": epoch, "claims": claims, "mode": mode, **content, **more}
+
+
+def ending(kind: str, epoch: int, prepared_at: int) -> dict[str, Any]:
+    return {"kind": kind, "epoch": epoch, "prepared": prepared_at}
+
+
+FIRST, SECOND = 4, 6  # where the pending epochs of `w` were prepared
+CREATE: dict[str, Any] = {"layout": "parquet", "partition_columns": [], "staging": None, "types": "spark"}
+LAWFUL: dict[str, dict[str, Any]] = {
+    "a commit of the oldest": {"writer": "w", **ending("commit", 0, FIRST)},
+    "publishing of a later one": {"writer": "w", **ending("publishing", 1, SECOND)},
+    "an abort of what has not begun": {"writer": "w", **ending("abort", 1, SECOND)},
+    "the next epoch": {"writer": "w", **sealing(2)},
+    "an epoch that skips": {"writer": "w", **sealing(20)},
+    "a rewind": {"writer": "v", **sealing(0, "rewind")},
+    "a file": {"writer": "v", **sealing(9, files=[FILE])},
+    "the next generation": {"kind": "claim", "writer": "w", "run": "next", "generation": 2, "retires": ["x"]},
+    "the next generation, which prepares": {"writer": "w", "run": "next", "generation": 2, **sealing(2, claims=True)},
+    "a new writer": {"kind": "claim", "writer": "u", "retires": []},
+    "one that only retires": {"kind": "claim", "writer": "w", "retires": ["x"]},
+    "a boundary": {"kind": "maintenance", "action": "expire", "cleaned": [], "boundary": 2},
+}
+LAWLESS: dict[str, dict[str, Any]] = {
+    "a commit of a later one first": {"writer": "w", **ending("commit", 1, SECOND)},
+    "a commit under another version": {"writer": "w", **ending("commit", 0, SECOND)},
+    "a second commit": {"writer": "v", **ending("commit", 0, 1)},
+    "a commit by another run": {"writer": "w", "run": "next", **ending("commit", 0, FIRST)},
+    "a commit of another generation": {"writer": "w", "generation": 2, **ending("commit", 0, FIRST)},
+    "a commit by nobody": {"writer": "u", **ending("commit", 0, FIRST)},
+    "an abort of what has begun": {"writer": "w", **ending("abort", 0, FIRST)},
+    "an abort by another run": {"writer": "w", "run": "next", **ending("abort", 1, SECOND)},
+    "publishing by another run": {"writer": "w", "run": "next", **ending("publishing", 1, SECOND)},
+    "an epoch that is pending": {"writer": "w", **sealing(1)},
+    "an epoch that is committed": {"writer": "v", **sealing(0)},
+    "an epoch by another run": {"writer": "w", "run": "next", **sealing(2)},
+    "an epoch by nobody": {"writer": "u", **sealing(2)},
+    "a claim that came before, in an epoch": {"writer": "w", **sealing(2, claims=True)},
+    "a rewind while an epoch is pending": {"writer": "w", **sealing(0, "rewind")},
+    "a rewind to what is not there": {"writer": "v", **sealing(1, "rewind")},
+    "a generation twice": {"kind": "claim", "writer": "w", "run": "next", "generation": 1, "retires": []},
+    "a generation too many": {"kind": "claim", "writer": "w", "run": "next", "generation": 3, "retires": []},
+    "a first generation that is not 1": {"kind": "claim", "writer": "u", "generation": 2, "retires": []},
+    "another layout while epochs are pending": {"kind": "convert", "layout": "delta"},
+    "a table in a table": {"kind": "create", **CREATE},
+    "another table": {"kind": "maintenance", "table_id": "x", "action": "x", "cleaned": [], "boundary": None},
+    "another birth": {"kind": "maintenance", "birth": "x", "action": "x", "cleaned": [], "boundary": None},
+    "another chain": {"kind": "maintenance", "previous": "x", "action": "x", "cleaned": [], "boundary": None},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given", LAWFUL.values(), ids=LAWFUL)
+def test_both_follow_a_lawful_entry_to_the_same_state(waiting: Path, given: dict[str, Any]) -> None:
+    append(waiting, **given)
+    assert Reader(waiting).state == msgspec.json.decode(msgspec.json.encode(log_of(waiting).state))
+
+
+@pytest.mark.parametrize("given", LAWLESS.values(), ids=LAWLESS)
+def test_both_refuse_an_entry_that_breaks_the_law(waiting: Path, given: dict[str, Any]) -> None:
+    append(waiting, **given)
+    require_both_refuse(waiting)
+
+
+def require_both_refuse(path: Path) -> None:
+    with pytest.raises(RefusedError, match="may not stand"):
+        Reader(path)
+    with pytest.raises(CorruptError):
+        txsink.open_table(path)
+
+
+def test_both_refuse_files_of_a_table_without_columns_and_new_partitions_of_one_with_some(place: Place) -> None:
+    with place.sink():
+        pass
+    blank = Path(shutil.copytree(place.path, place.path.with_name("U")))
+    append(blank, kind="convert", layout="parquet", partition_columns=["day"])
+    append(blank, writer="w", **sealing(0, files=[FILE], columns=[COLUMN]))
+    assert Reader(blank).state["partition_columns"] == ["day"]
+    assert log_of(blank).state.partition_columns == ("day",)
+    place.write(0, rows(1), "v")
+    append(place.path, kind="convert", layout="parquet", partition_columns=["day"])
+    require_both_refuse(place.path)
+
+
+def test_both_refuse_a_table_whose_birth_is_not_its_first_entry(place: Place) -> None:
+    with place.sink():
+        pass
+    for name in (HINT, at(1)):
+        (place.path / name).unlink(missing_ok=True)
+    altered(b'"write_id":"', b'"write_id":"0', at(0))(place.path)
+    require_both_refuse(place.path)
+
+
+def test_both_refuse_uploads_that_are_not_one_for_each_file(sound: Path, tmp_path: Path) -> None:
+    path = beside(sound, tmp_path)
+    gone(HINT, at(LAST))(path)
+    altered(b'"metadata":{}', b'"metadata":{},"uploads":[{"id":"u","parts":[]},{"id":"v","parts":[]}]', at(LAST - 1))(
+        path
+    )
+    with pytest.raises(RefusedError, match="files without uploads"):
+        Reader(path)
+    with pytest.raises(CorruptError):
+        txsink.open_table(path)
+
+
 def test_whatever_byte_of_the_newest_entry_changes_both_refuse_it(sound: Path, tmp_path: Path) -> None:
     path = beside(sound, tmp_path)
     last = path / at(LAST)
@@ -398,11 +536,11 @@ def test_whatever_byte_of_the_newest_entry_changes_both_refuse_it(sound: Path, t
 
 
 def test_the_page_shows_the_bytes_of_the_table_that_is_kept() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    names = [match[2] for match in BLOCK.finditer(page)]
+    page = (ROOT / PAGE).read_text(encoding="utf-8")
+    names = [match[2] for match in PART.finditer(page)]
     assert names == [*(at(version) for version in range(4)), HINT, "facts", "files"]
-    assert filled(page) == page, "run tests/format_table.py"
-    for match in BLOCK.finditer(page):
+    assert problem(PAGE, shown) is None
+    for match in PART.finditer(page):
         if match[3].startswith("```"):
             assert unwrapped(match[3]).encode() == b"```json\n" + (TABLE_PATH / match[2]).read_bytes() + b"```\n"
     assert f"```json\n{entry.EXPIRED.decode()}```" in page
@@ -427,7 +565,7 @@ def test_the_same_steps_make_the_same_table_again(tmp_path: Path) -> None:
 
 
 def test_every_field_of_every_record_is_on_the_page() -> None:
-    page = PAGE.read_text(encoding="utf-8")
+    page = (ROOT / PAGE).read_text(encoding="utf-8")
     kinds = typing.get_args(entry.AnyEntry)
     for record in (*kinds, records.Column, records.DataFile, records.Upload, State, Pending, WriterState):
         assert [field for field in record.__struct_fields__ if f"`{field}`" not in page] == [], record
