@@ -109,6 +109,28 @@ def test_every_page_of_the_documents_has_its_question_and_is_reached_from_the_re
     assert [line for line in rows if "?" not in line] == []
 
 
+WIDE = {
+    "cli",
+    "delta",
+    "faults",
+    "model",
+    "performance",
+    "security",
+    "spark",
+    "status",
+    "stores",
+    "testing",
+    "two-phase",
+}
+WIDE |= {"types", "CHANGELOG", "CONTRIBUTING", "SECURITY"}  # until they are rewritten
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem not in WIDE and page.parent.name != "decisions"])
+def test_prose_has_at_most_100_columns(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    assert [line for line in prose.splitlines() if len(line) > 100 and not line.startswith("|")] == []
+
+
 def test_the_readme_can_be_read_in_one_go() -> None:
     assert (ROOT / "README.md").read_text().count("\n") < 150
 

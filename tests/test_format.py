@@ -250,6 +250,35 @@ def test_both_see_files_of_other_programs_and_what_is_left_of_a_cleaned_log(plac
     assert sorted(Reader(place.path).files()) == sorted(seen_by_txsink(txsink.open_table(place.path), None))
 
 
+def test_the_commits_of_delta_hold_the_records_that_the_page_says(place: Place) -> None:
+    place.write(0, rows(1), "v", layout="delta")
+    with place.sink("w", recover=False) as sink:
+        prepared(sink, 0, rows(2))
+        prepared(sink, 1, rows(3))
+        sink.abort(1)  # while an earlier one is pending
+        sink.abort(0)
+    place.write(2, rows(4), "w")
+    reader = Reader(place.path)
+    names = [name for name in reader.names(format_reader.DELTA_LOG) if name.endswith(".json")]
+    actions = [
+        [msgspec.json.decode(line) for line in (reader.read(f"_delta_log/{name}") or b"").splitlines()]
+        for name in names
+    ]
+    txns = [[(one["txn"]["appId"], one["txn"]["version"]) for one in commit if "txn" in one] for commit in actions]
+    ends = [one for one in map(reader.entry, range(reader.state["version"] + 1)) if one["kind"] in {"commit", "abort"}]
+    seals = [2 * one["prepared"] for one in ends]
+    assert [one["kind"] for one in ends] == ["commit", "abort", "abort", "commit"]
+    assert txns == [
+        [("v", 0), ("txsink:v", seals[0])],
+        [(f"txsink-abort-{seals[1] + 1}:w", seals[1] + 1)],
+        [("txsink:w", seals[2] + 1)],
+        [("w", 2), ("txsink:w", seals[3])],
+    ]
+    infos = [commit[0]["commitInfo"] for commit in actions]
+    assert {one["engineInfo"] for one in infos} == {"txsink"}
+    assert len({one["txnId"] for one in infos}) == len(infos)
+
+
 def test_a_table_with_deletion_vectors_is_refused(place: Place) -> None:
     place.write(0, rows(1), layout="delta")
     commit = place.path / paths.delta_commit_path(0)
