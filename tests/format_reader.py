@@ -12,6 +12,7 @@ import hashlib
 import io
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
@@ -526,17 +527,11 @@ class Reader:
     def _segment(self, first: int, last: int) -> list[Fact]:
         data = self.read(f"{SEGMENTS}/{first:020d}-{last:020d}.segment")
         if data is not None:
-            try:
+            found = None
+            with suppress(OSError, ValueError, TypeError):
                 rows = pq.read_table(io.BytesIO(data), page_checksum_verification=True).to_pylist()
                 found = [Fact(**row) for row in rows]
-            except (OSError, ValueError, TypeError):
-                found = None
-            if found is not None:
-                files = [fact for fact in found if fact.kind in {"add", "remove"}]
-                if not all(first <= fact.version <= last for fact in found) or not all(
-                    is_path(one.path) for one in files
-                ):
-                    raise RefusedError(f"the segment {first}-{last} holds what it cannot hold")
+            if found is not None and all(_is_fact(fact, first, last) for fact in found):
                 return found
         if last - first + 1 == BLOCK:
             return self._of_entries(first, last)
@@ -682,6 +677,12 @@ class Reader:
             return str(self.entry(0)["birth"])
         except RefusedError:
             return None
+
+
+def _is_fact(fact: Fact, first: int, last: int) -> bool:
+    """Whether a segment of these versions may hold it."""
+    is_known = fact.kind in {"add", "remove", "commit", "abort", "claim", "retire", "convert"}
+    return is_known and first <= fact.version <= last and (fact.kind not in {"add", "remove"} or is_path(fact.path))
 
 
 def _file_of(fact: Fact) -> File:

@@ -109,6 +109,16 @@ def test_every_page_of_the_documents_has_its_question_and_is_reached_from_the_re
     assert [line for line in rows if "?" not in line] == []
 
 
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.parent.name != "decisions"],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
+def test_every_file_of_the_tree_that_a_page_names_is_there(page: Path) -> None:
+    named = re.findall(r"`((?:txsink|tests|formats|examples|benchmarks)/[\w/.-]+)`", page.read_text(encoding="utf-8"))
+    assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []
+
+
 WIDE = {
     "cli",
     "delta",

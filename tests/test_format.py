@@ -9,10 +9,13 @@ import shutil
 import typing
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -35,6 +38,7 @@ from txsink.store.local.store import LocalStore
 ALLOWED = {
     "__future__",
     "collections",
+    "contextlib",
     "hashlib",
     "io",
     "json",
@@ -156,6 +160,30 @@ def beside(path: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(path, tmp_path / "T"))
 
 
+def test_partition_values_are_spelled_as_the_page_says(place: Place) -> None:
+    moment = datetime.fromisoformat("2026-01-31T01:02:03.500000")
+    values = {
+        "n": (7, "7"),
+        "b": (True, "true"),
+        "d": (moment.date(), "2026-01-31"),
+        "t": (moment, "2026-01-31 01:02:03.5"),
+        "z": (moment.replace(microsecond=0, tzinfo=timezone.utc), "2026-01-31 01:02:03"),
+        "m": (Decimal("1.50"), "1.50"),
+        "f": (1e20, "1.0E20"),
+        "g": (1e6, "1000000.0"),
+        "h": (1e7, "1.0E7"),
+        "i": (0.0001, "1.0E-4"),
+        "s": ("a/b=ü", "a/b=ü"),
+        "o": (None, None),
+    }
+    given = pa.table({"id": [1], **{name: [value] for name, (value, _) in values.items() if name != "o"}})
+    given = given.append_column("o", pa.array([None], pa.string()))
+    place.write(0, given, partition_by=[*values])
+    assert Reader(place.path).files()[0].partition == {name: text for name, (_, text) in values.items()}
+    typed = txsink.open_table(place.path).files()[0].partition
+    assert {name: typed[name] for name in values} == {name: value for name, (value, _) in values.items()}
+
+
 def log_of(path: Path) -> Log:
     log = Log(LocalStore(), str(path), Place(path).stamps)
     log.load()
@@ -190,6 +218,20 @@ def test_both_see_the_same_of_what_expiry_leaves(
     require_agreement(path, every=5)
     (path / paths.HEAD_PATH).unlink()
     require_agreement(path, every=50)
+
+
+def test_both_read_the_parts_of_a_merged_segment_that_is_damaged_and_refuse_a_table_without_them(
+    aged: Path, tmp_path: Path
+) -> None:
+    path = beside(aged, tmp_path)
+    expiry.expire(log_of(path), 600)
+    torn(paths.segment_path(0, 511), 0.5)(path)
+    require_agreement(path, every=50)
+    gone(paths.segment_path(64, 127))(path)
+    with pytest.raises(RefusedError):
+        Reader(path)
+    with pytest.raises(TxsinkError):
+        txsink.open_table(path).files()
 
 
 def test_both_find_the_bytes_of_files_that_an_overwrite_is_taking_away(place: Place) -> None:
@@ -335,6 +377,16 @@ def copied_to(name: str, source: str = at(LAST)) -> Damage:
     return lambda path: (path / name).write_bytes((path / source).read_bytes())
 
 
+def resegmented(**fields: Any) -> Damage:
+    """A segment whose last fact is another."""
+
+    def change(path: Path) -> None:
+        facts = segment.rows_of(segment.decode((path / SEGMENT).read_bytes(), SEGMENT))
+        (path / SEGMENT).write_bytes(segment.encode(segment.table([*facts[:-1], facts[-1]._replace(**fields)])))
+
+    return change
+
+
 SUMMARY, SEGMENT, HINT = paths.summary_path(63), paths.segment_path(0, 63), paths.HEAD_PATH
 SAME = {
     "nothing": lambda path: None,
@@ -348,6 +400,9 @@ SAME = {
     "the summary is torn, no hint": both(gone(HINT), torn(SUMMARY, 0.9)),
     "the segment is torn": torn(SEGMENT, 0.5),
     "the segment is missing": gone(SEGMENT),
+    "the segment holds another version": resegmented(version=64),
+    "the segment holds another kind": resegmented(kind="other"),
+    "the segment names a file outside": resegmented(kind="add", path="../x/part-0-0-abcd.parquet", bytes=1, rows=1),
     "an entry that a segment repeats is missing": gone(at(10)),
     "half-made objects lie about": copied_to("_txsink/log/.ab12.tmp"),
     "the newest entry was never told of": gone(at(LAST), HINT),
