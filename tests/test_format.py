@@ -25,8 +25,7 @@ from format_reader import File, Reader, RefusedError, digest
 from format_table import PAGE, TABLE_PATH, make, shown, unwrapped
 from made import PART, ROOT, problem
 from place import Place, begin_publish, prepared, tree
-from txsink import conversion as convert
-from txsink import paths, records
+from txsink import conversion as convert, paths, records
 from txsink.delta.log import DeltaLog
 from txsink.errors import ConflictError, CorruptError, TxsinkError
 from txsink.log import entry, expiry, segment
