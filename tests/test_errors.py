@@ -98,14 +98,17 @@ def test_a_name_like_no_other_gets_the_other_advice() -> None:
 @pytest.mark.parametrize(
     ("advice", "expected"),
     [
-        ("Retry when the store answers again", ""),
+        ("Retry", ""),
+        ("Retry when the NameNode has left safe mode", "Retry when the NameNode has left safe mode. "),
+        ("Retry; name the name service", "Retry; name the name service. "),
+        ("Retry. If it stays so, drop the epoch", "Retry. If it stays so, drop the epoch. "),
         ("Begin the epoch again", ""),
         ("Write the epoch again", ""),
         ("Make room, then retry", "Make room, then retry. "),
         ("Grant s3:GetObject, then retry.", "Grant s3:GetObject, then retry. "),
     ],
 )
-def test_what_calling_again_does_not_do_alone_is_said_first(advice: str, expected: str) -> None:
+def test_what_is_to_be_done_or_awaited_before_the_call_is_made_again_is_said_first(advice: str, expected: str) -> None:
     assert first_of_all(errors.UnavailableError("write x", "it is full", advice)) == expected
 
 

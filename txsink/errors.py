@@ -21,6 +21,9 @@ import difflib
 from collections.abc import Iterable
 from typing import ClassVar
 
+_BY_STORES = {"errno", "exception", "endpoint"}  # what stores add: of local disks, of HDFS, of S3
+_AGAIN = ("Retry", "Begin the epoch again", "Write the epoch again")
+
 
 class TxsinkError(Exception):
     """Base of all errors: `attempted` on what, what was `found`, and the `advice`."""
@@ -101,8 +104,13 @@ def did_you_mean(
 
 
 def first_of_all(error: TxsinkError) -> str:
-    """What its advice asks for before the call is made again: nothing, where that alone may help."""
-    return "" if error.advice.startswith(("Retry", "Begin", "Write")) else f"{_sentence(error.advice)} "
+    """What its advice asks for, or to wait for, before the call is made again; nothing, where it says no more."""
+    return "" if error.advice in _AGAIN else f"{_sentence(error.advice)} "
+
+
+def is_of_store(error: TxsinkError) -> bool:
+    """Whether a store failed or refused, and not what was asked of it alone."""
+    return error.retryable or not _BY_STORES.isdisjoint(error.context)
 
 
 def counted(count: int, noun: str) -> str:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Protocol
 
 from txsink import schema
-from txsink.errors import FencedError, InvalidRequestError, TxsinkError, UnavailableError, first_of_all
+from txsink.errors import FencedError, InvalidRequestError, TxsinkError, UnavailableError, first_of_all, is_of_store
 from txsink.log.log import Log
 from txsink.log.state import union
 from txsink.protocol import outcome, preparing, recovery, sweeping
@@ -340,7 +340,7 @@ class Transaction:
 
     def _advise(self, error: UnavailableError | InvalidRequestError, stager: EpochStager) -> NoReturn:
         """The store failed: whether the call can be made again, or the epoch has to be begun again."""
-        if not stager.closed or not (error.retryable or "errno" in error.context):
+        if not stager.closed or not is_of_store(error):
             raise error
         begin = f"Begin epoch {self.epoch} again, and write all of it: nothing of it is in the table"
         again = f"{first_of_all(error)}{begin}"

@@ -41,7 +41,7 @@ DEADLINE_SECONDS, _DEADLINE_SECONDS_MAX = 60.0, 86_400.0
 _CLIENT_OPTIONS = ("config_dir", "kerberos_principal", "kerberos_keytab", "kerberos_cache")
 _ATTEMPTS = "dfs.client.failover.max.attempts"
 
-ONE_PLACE = "Stage where files can be moved into the table: a staging_path on its mount, in its encryption zone"
+ONE_PLACE = "Take the mount or the encryption zone away and call it again, or drop the epoch with `txsink abort`"
 _RPC_ERROR = re.compile(r'(?:Fatal)?RPCError\("(?:[\w$]+[.$])*(\w+)", "(.*?)(?:\\n|"\)$)', re.DOTALL)
 _CLIENT_ERROR = re.compile(r'(\w+)(?:\("?(.*?)"?\))?$', re.DOTALL)
 # The Java class or the client's own kind of error, words of the message -> what the caller does next.
