@@ -76,7 +76,7 @@ class NameNode:
     def client(self, url: str, config: dict[str, str] | None = None, **given: str) -> _Client:
         """In place of `hdfs_native.Client`."""
         if not re.search(r":\d+/$", url):
-            Client(url, config, **given)  # type: ignore[arg-type] # it refuses what is not configured
+            Client(url, config, **given)  # it refuses what is not configured
         return _Client(self, url, config or {})
 
     @contextmanager

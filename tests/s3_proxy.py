@@ -15,7 +15,7 @@ Does not promise: that two requests sent at once arrive in a known order.
 | deliver_twice | applies it, then again | the second answer |
 | lose_request | gets half of it, then the connection closes | a reset |
 | slow_down | gets nothing | 503 SlowDown |
-| refuse | gets nothing | 403 AccessDenied, which no client repeats |
+| refuse | gets nothing | 403 AccessDenied, which no client repeats; or another status and code |
 | delay | applies it at `release()`, or before the request that comes `after` later | no answer; or closed at once |
 
 Worked example, the loop that loses the answer of every request of a run:
@@ -31,6 +31,7 @@ Worked example, the loop that loses the answer of every request of a run:
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
 import threading
@@ -47,6 +48,7 @@ from s3_servers import Server
 
 SERVER_SECONDS_MAX = 60.0
 LINE_BYTES_MAX = 1 << 16
+SIGNED = re.compile(r"Credential=[^/]+/[0-9]+/([^/]+)/s3/")
 RESET = struct.pack("ii", 1, 0)  # to linger for 0 seconds: close sends a reset
 
 
@@ -59,6 +61,7 @@ class Request:
     path: str
     query: dict[str, str]
     headers: dict[str, str]  # names in lower case, without the signature
+    region: str = ""  # that it was signed for
     statuses: list[int] = field(default_factory=list)  # what the server answered, each time it got it
     fault: str = ""
 
@@ -96,6 +99,7 @@ class Fault(NamedTuple):
     times: int = 1  # 0: from then on, always
     after: int = 0
     hangs: bool = True
+    says: tuple[int, str] = (403, "AccessDenied")
 
 
 def lose_answer(call: int, where: Where | None = None, *, times: int = 1) -> Fault:
@@ -128,9 +132,11 @@ def slow_down(call: int, where: Where | None = None, *, times: int = 1) -> Fault
     return Fault(call, "slow_down", where, times)
 
 
-def refuse(call: int, where: Where | None = None, *, times: int = 1) -> Fault:
-    """It never reaches the server; the client gets 403."""
-    return Fault(call, "refuse", where, times)
+def refuse(
+    call: int, where: Where | None = None, *, times: int = 1, says: tuple[int, str] = (403, "AccessDenied")
+) -> Fault:
+    """It never reaches the server; the client gets 403, or what it `says`."""
+    return Fault(call, "refuse", where, times, says=says)
 
 
 def delay(call: int, where: Where | None = None, *, after: int = 0, hangs: bool = True) -> Fault:
@@ -269,7 +275,7 @@ class Proxy:
             answer = _refusal(request, 503, "SlowDown", "Please reduce your request rate.")
             self._happened(fault, request)
         elif fault.kind == "refuse":
-            answer = _refusal(request, 403, "AccessDenied", "Access Denied.")
+            answer = _refusal(request, *fault.says, "Access Denied.")
             self._happened(fault, request)
         elif fault.kind == "delay":
             with self._lock:
@@ -296,11 +302,13 @@ class Proxy:
     def _arrived(self, head: bytes) -> tuple[Request, Fault | None, list[_Held]]:
         """Counts the request; the fault planned for it, and what was held until now."""
         method, target, headers = _parse(head)
+        region = SIGNED.search(headers.pop("authorization", ""))
         url = urlsplit(target)
         query = dict(parse_qsl(url.query, keep_blank_values=True))
         chosen = None
         with self._lock:
-            request = Request(len(self.requests) + 1, method, unquote(url.path), query, headers)
+            at = len(self.requests) + 1
+            request = Request(at, method, unquote(url.path), query, headers, region[1] if region else "")
             self.requests.append(request)
             for number, fault in enumerate(self._plan):
                 if fault.where is None or fault.where(request):
@@ -387,7 +395,7 @@ def _headers(head: bytes) -> dict[str, str]:
 
 def _parse(head: bytes) -> tuple[str, str, dict[str, str]]:
     method, target, _ = head.decode("latin-1").split("\r\n", 1)[0].split(" ")
-    return method, target, {name: value for name, value in _headers(head).items() if name != "authorization"}
+    return method, target, _headers(head)
 
 
 def _status(head: bytes) -> int:

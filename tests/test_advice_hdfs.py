@@ -29,7 +29,7 @@ __all__ = ["small_blocks"]
 HOST = "hdfs://nn:8020"
 ROOT = "/lake/t"
 URI = f"{HOST}{ROOT}"
-SOON = {"deadline_seconds": 0.3}
+SOON: dict[str, Any] = {"deadline_seconds": 0.3}
 
 
 @pytest.fixture
