@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -137,22 +138,61 @@ def test_a_segment_that_the_store_did_not_take_is_written_by_the_next_try(
     assert opened(place).state == log.state
 
 
-@pytest.mark.usefixtures("small_blocks")
-def test_a_segment_that_tells_of_an_impossible_file_is_restored_or_repaired(place: Place) -> None:
-    sink = place.sink()
-    commit(sink, *range(30))
-    expiry.expire(sink.log, sink.log.state.version)
-    sink.close()
+def altered(place: Place, change: Callable[[segment.Fact], segment.Fact]) -> dict[Path, bytes]:
+    """Say something else of every file, in all segments; what they said."""
     good = {name: name.read_bytes() for name in (place.path / paths.SEGMENT_DIRECTORY).iterdir()}
     for name, data in good.items():
         found = segment.rows_of(segment.decode(data, name.name))
-        altered = [fact._replace(path="../x.parquet") if fact.path else fact for fact in found]
-        name.write_bytes(segment.encode(segment.table(altered)))
-    with advised("log.segment.decode", "Restore it from a copy, or see what `txsink repair` would do"):
+        name.write_bytes(segment.encode(segment.table([change(fact) if fact.path else fact for fact in found])))
+    return good
+
+
+def of_decode() -> Any:
+    return advised("log.segment.decode", "Restore it from a copy, or see what `txsink repair` would do")
+
+
+def of_file() -> Any:
+    return advised("log.segment.file", "Restore the segment from a copy, or see what `txsink repair` would do")
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("does", ["copy", "repair"])
+@pytest.mark.parametrize(
+    ("block", "change"),
+    [
+        (of_decode, lambda fact: fact._replace(path="../x.parquet")),
+        (of_decode, lambda fact: fact._replace(partition="{")),
+        (of_file, lambda fact: fact._replace(path=f"n=%zz/{fact.path}")),
+    ],
+)
+def test_a_segment_that_tells_of_an_impossible_file_is_restored_or_repaired(
+    place: Place, does: str, block: Any, change: Callable[[segment.Fact], segment.Fact]
+) -> None:
+    sink = place.sink()
+    commit(sink, *range(12))
+    expiry.expire(sink.log, sink.log.state.version)
+    sink.close()
+    good = altered(place, change)
+    with block():
         place.write(50, rows(50), mode="overwrite")
-    for name, data in good.items():
-        name.write_bytes(data)
-    assert rows_of(place.path) == [*range(30)]
+    if does == "copy":
+        for name, data in good.items():
+            name.write_bytes(data)
+    else:
+        assert main(["repair", str(place.path), "--yes"]) == 0
+    assert (rows_of(place.path), place.table().verify(deep=True)) == ([*range(12)], [])
+    place.write(50, rows(50), mode="overwrite")
+    assert rows_of(place.path) == [50]
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_segment_that_tells_of_a_conversion_is_whole(place: Place) -> None:
+    commit(place.sink(), *range(3))
+    for target in ("delta", "parquet"):
+        assert main(["convert", str(place.path), "--to", target, "--yes"]) == 0
+    commit(place.sink(), *range(3, 9))
+    assert [*repair.derived_steps(opened(place))] == []
+    assert rows_of(place.path) == [*range(9)]
 
 
 def test_an_entry_that_no_reader_would_take_is_reported_and_nothing_is_written(place: Place) -> None:

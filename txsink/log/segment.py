@@ -207,10 +207,12 @@ def _require_facts(found: pa.Table, pair: tuple[int, int]) -> None:
         raise ValueError("a fact is of a version that other segments hold")
     if not pc.all(pc.is_in(found["kind"], value_set=_KINDS), min_count=0).as_py():
         raise ValueError("a fact is of a kind that there is not")
-    files = found.select(["path", "bytes", "rows"]).filter(pc.is_in(found["kind"], value_set=_KINDS[:2]))
+    files = found.select(["path", "bytes", "rows", "partition"]).filter(pc.is_in(found["kind"], value_set=_KINDS[:2]))
     held = (files["path"].null_count, files["bytes"].null_count, files["rows"].null_count)
     if any(held) or not pc.all(pc.match_substring_regex(files["path"], paths.DATA_PATH), min_count=0).as_py():
         raise ValueError("a fact names a file outside of the table, or none")
+    for text in pc.unique(files["partition"]).to_pylist():
+        _partitions.decode(text or "{}")  # what it raises is a ValueError
 
 
 def _run(entry: Claim | Prepare, kind: str, run: str) -> Fact:

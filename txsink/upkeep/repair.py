@@ -291,9 +291,13 @@ def _held(log: Log, path: str) -> list[Fact] | None:
     """What a segment holds; None when it is missing or damaged."""
     data = log.store.read(f"{log.root}/{path}", SEGMENT_BYTES_MAX)
     try:
-        return None if data is None else segment.rows_of(segment.decode(data, path))
+        found = None if data is None else segment.rows_of(segment.decode(data, path))
+        for fact in found or ():
+            if fact.kind in {"add", "remove"}:
+                fact.file()  # or it is no file of a table
     except CorruptError:
         return None
+    return found
 
 
 def _source(log: Log, first: int, last: int) -> list[Fact] | None:
