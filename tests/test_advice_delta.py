@@ -11,9 +11,10 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from advice import advised
+from advice import advised, advised_in_print
 from advised_calls import Wrong, follow, gives
 from place import Place, commit, prepared, rows
 from seen import by_log
@@ -21,6 +22,7 @@ from txsink import paths
 from txsink.cli import main as cli
 from txsink.delta import log as delta
 from txsink.writing.writer import Writer
+from txsink.schema import columns_of
 
 NEW = {"layout": "delta"}
 
@@ -346,3 +348,99 @@ def test_the_outcome_that_delta_shows_already_is_left_or_overwritten(place: Plac
     assert ids(place) == [1, 2]
     place.write(3, rows(1), mode="overwrite")
     assert ids(place) == [1]
+
+
+# -- what other programs did -------------------------------------------------------------------------------
+
+
+def test_a_writer_goes_on_after_the_epoch_that_another_program_has_committed(place: Place) -> None:
+    sink = opened(place)
+    commit(sink, 1)
+    txn = sink.begin(2)
+    txn.write(rows(2))
+    txn.prepare()
+    foreign(place, {"txn": {"appId": "w", "version": 3, "lastUpdated": 1}})
+    with advised("protocol.resolving.commit", "Go on after `last_epoch`: what was written here is dropped"):
+        txn.commit()
+    sink.close()
+    again = opened(place)
+    assert (again.last_epoch, again.pending) == (3, [])
+    commit(again, 4)
+    assert ids(place) == [1, 4]
+
+
+def test_a_delta_table_that_was_made_anew_is_left_alone(place: Place) -> None:
+    place.write(1, {"id": [1], "day": ["a"]}, **NEW, partition_by="day")
+    shutil.rmtree(place.path / "_delta_log")
+    deltalake.write_deltalake(place.path, pa.table({"id": [7], "hour": ["b"]}), partition_by=["hour"])
+    other = Place(place.path.with_name("other"))
+    with advised(
+        "writing.opening._require_agreement", "Another program made the Delta table anew: write to another path"
+    ):
+        opened(place)
+    other.write(1, {"id": [1], "day": ["a"]}, **NEW, partition_by="day")
+    assert ids(other) == [1]
+    assert pa.table(table_of(place).to_pyarrow_table())["id"].to_pylist() == [7]
+
+
+@pytest.mark.parametrize("does", ["remove", "overwrite"])
+def test_a_partition_value_of_another_type_is_removed_or_overwritten(place: Place, does: str) -> None:
+    place.write(1, {"id": [1], "n": [7]}, **NEW, partition_by="n")
+    path = "n=abc/part-0.parquet"
+    file = place.path / path
+    file.parent.mkdir()
+    pq.write_table(pa.table({"id": [2]}), file)
+    at = table_of(place).version()
+    told = {"path": path, "size": file.stat().st_size, "partitionValues": {"n": "abc"}, "modificationTime": 0}
+    line = {"add": {**told, "dataChange": True}}
+    commit_file(place, at + 1).write_text(f"{json.dumps(line)}\n", encoding="utf-8")
+    with advised("schema.partition_values", "Remove the file with the program that wrote it, or write the table again"):
+        place.table().to_arrow()
+    if does == "remove":
+        gone = {"remove": {"path": path, "deletionTimestamp": 1, "dataChange": True}}
+        commit_file(place, at + 2).write_text(f"{json.dumps(gone)}\n", encoding="utf-8")
+    else:
+        place.write(2, {"id": [3], "n": [8]}, mode="overwrite")
+    assert by_log(place.path) == ([1] if does == "remove" else [3])
+
+
+# -- files that cannot be read -----------------------------------------------------------------------------
+
+
+def damaged(file: Path) -> bytes:
+    """Alter a byte of its first page, so that its checksum does not fit; what it was."""
+    good = file.read_bytes()
+    at = len(good) // 4
+    file.write_bytes(good[:at] + bytes([good[at] ^ 255]) + good[at + 1 :])
+    return good
+
+
+def test_a_committed_file_that_cannot_be_read_is_put_back_before_the_conversion(place: Place, capsys: Any) -> None:
+    place.write(1, {"id": [1] * 500, "x": [float(number) for number in range(500)]})
+    (file,) = place.path.glob("*.parquet")
+    good = damaged(file)
+    advice = "Put the file back from a copy; or, if its epoch is not committed, abort it and write it again"
+    with advised_in_print("staging.parquet.groups_of", advice):
+        assert command(place, "convert", "--to", "delta", "--yes") != 0
+    file.write_bytes(good)
+    assert command(place, "convert", "--to", "delta", "--yes") == 0
+    assert ids(place) == [1] * 500
+    assert capsys.readouterr().out
+
+
+def test_a_file_of_another_program_that_cannot_be_read_is_written_again(place: Place) -> None:
+    data = pa.table({"id": [1] * 500, "x": [float(number) for number in range(500)]})
+    with opened(place) as sink:
+        txn = sink.begin(1)
+        guest = txn.guest()
+        file = Path(guest.path) / "part-0.parquet"
+        file.parent.mkdir(parents=True)
+        pq.write_table(data, file, write_page_checksum=True)
+        damaged(file)
+        advice = "Put the file back from a copy; or, if its epoch is not committed, abort it and write it again"
+        with advised("staging.parquet.groups_of", advice):
+            guest.adopt(columns_of(data.schema), sink.log.stamps.new_id)
+        txn.abort()
+        with sink.begin(1) as again:
+            again.write(data)
+    assert ids(place) == [1] * 500

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import operator
+from functools import reduce
 from typing import Any
 
+import msgspec
 import pytest
 
 from advice import advised
@@ -11,8 +14,10 @@ from logs import opened
 from place import Place, commit, prepared, rows, staged_files
 from seen import entry_file, rows_of, small_blocks, staging
 from txsink.choices import OnNewer
+from txsink import paths
 from txsink.cli import main as cli
 from txsink.log import entry, expiry
+from txsink.log.entry import Commit
 
 __all__ = ["small_blocks"]
 
@@ -122,4 +127,35 @@ def test_a_later_release_is_what_reads_a_later_format(place: Place, monkeypatch:
         with advised("log.entry.refuse_later_format", "Upgrade txsink to a release that reads format {}"):
             act()
     monkeypatch.setattr(entry, "FORMAT", later)
+    assert rows_of(place.path) == [1]
+
+
+class CommitOfLater(Commit, frozen=True, kw_only=True, tag="commit", omit_defaults=True):
+    """A commit entry of a release that gives a reserved key its meaning."""
+
+    watermark: int | None = None
+
+
+def test_a_later_release_is_what_reads_an_entry_with_a_key_of_its_own(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = place.sink()
+    commit(sink, 1)
+    last = sink.log.entry(sink.log.state.version)
+    sink.close()
+    (place.path / paths.HEAD_PATH).unlink(missing_ok=True)
+    kinds = tuple(CommitOfLater if kind is Commit else kind for kind in entry.AnyEntry.__args__)
+
+    def upgrade() -> None:
+        monkeypatch.setattr(entry, "RESERVED", ())
+        monkeypatch.setattr(entry, "_decoder", msgspec.json.Decoder(reduce(operator.or_, kinds)))
+
+    upgrade()
+    given = {name: getattr(last, name) for name in last.__struct_fields__}
+    entry_file(place.path, last.version).write_bytes(entry.encode(CommitOfLater(**given, watermark=7)))
+    monkeypatch.undo()
+    for act in (lambda: rows_of(place.path), place.sink):
+        with advised("log.entry.refuse_later_format", "Upgrade txsink to a release that reads it"):
+            act()
+    upgrade()
     assert rows_of(place.path) == [1]

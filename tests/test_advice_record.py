@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -302,3 +303,26 @@ def test_an_epoch_whose_rows_do_not_add_up_is_begun_again(place: Place) -> None:
     txn.abort()
     commit(sink, 1)
     assert rows_of(place.path) == [1]
+
+
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("/nowhere"), os.mkfifo], ids=["link", "pipe"])
+def test_what_lies_in_the_place_of_a_file_makes_way_for_it(place: Place, make: Callable[[Path], object]) -> None:
+    sink = place.sink()
+    commit(sink, 1)
+    last = entry_file(place.path, sink.log.state.version)
+    next_one = entry_file(place.path, sink.log.state.version + 1)
+    sink.close()
+    without_hint(place)
+    copy = last.read_bytes()
+    last.unlink()
+    advice = "Put the file back, or where there was none take away what lies there; nothing was changed"
+    for file in (last, next_one):
+        make(file)
+        for act in (place.table, place.sink):
+            with advised("store.local.store._no_file", advice):
+                act()
+        file.unlink()
+        if file == last:
+            file.write_bytes(copy)
+    commit(place.sink(), 2)
+    assert rows_of(place.path) == [1, 2]

@@ -14,6 +14,7 @@ import txsink
 from advice import advised
 from s3_proxy import Fault, Proxy, Request, lose_request, proxied, refuse
 from s3_servers import Server
+from txsink.cli import main as cli
 from txsink.store.s3.calls import Calls, Failure
 from txsink.store.s3.store import S3Store
 
@@ -336,6 +337,33 @@ def test_a_publish_whose_requests_are_lost_is_finished_by_the_writer_that_is_ope
     sink.close()
     proxy.plan()
     txsink.open_writer(path, "w", storage_options=options).close()
+    assert ids(path, server) == [1]
+
+
+@pytest.mark.parametrize("does", ["retry", "abort"])
+def test_an_upload_that_the_store_does_not_complete_is_tried_again_or_its_epoch_dropped(
+    proxy: Proxy, server: Server, does: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"s3://{server.make_bucket()}/t"
+    options = {**proxy.storage_options, "deadline_seconds": 2}
+    with txsink.open_writer(path, "w", layout="parquet", storage_options=options) as sink:
+        txn = sink.begin(1)
+        txn.write(ROW)
+        proxy.plan(refuse(1, is_of("CompleteMultipartUpload"), times=0, says=(412, "PreconditionFailed")))
+        with advised("publish/multipart._look", "Retry. If it stays so, the store has lost the upload: drop the epoch"):
+            txn.commit()
+        if does == "retry":
+            proxy.plan()
+            txn.commit()
+    if does == "abort":
+        for name, value in (
+            ("ACCESS_KEY_ID", "key"),
+            ("SECRET_ACCESS_KEY", "secret"),
+            ("ENDPOINT_URL", "endpoint_url"),
+        ):
+            monkeypatch.setenv(f"AWS_{name}", proxy.storage_options[value])
+        assert cli.main(["abort", path, "w", "1", "--yes"]) == 0
+        txsink.write(path, ROW, writer="w", epoch=2, storage_options=server.storage_options)
     assert ids(path, server) == [1]
 
 

@@ -10,6 +10,7 @@ import pytest
 from advice import advised, advised_in_print
 from place import Place, begin_publish, commit, copied, prepared, rows, staged_files
 from seen import rows_of, small_blocks, staging
+from txsink.cli import commands
 from txsink.cli import main as cli
 from txsink.environment import stamps
 from txsink.log import expiry
@@ -20,7 +21,7 @@ from txsink.publish.rename import RenamePublisher
 from txsink.reading.table import open_log
 from txsink.store.local.store import LocalStore
 from txsink.testing import SimDisk
-from txsink.writing.opening import open_sink, open_workplace
+from txsink.writing.opening import open_sink, open_workplace, open_writer
 
 __all__ = ["small_blocks"]
 
@@ -99,6 +100,28 @@ def test_an_overwrite_whose_publish_has_begun_is_committed_and_undone_by_another
     assert rows_of(place.path) == [1]
     overwrite(place.sink(), 2, 0)
     assert rows_of(place.path) == [0]
+
+
+@pytest.mark.parametrize("does", ["leave", "overwrite"])
+def test_an_epoch_that_was_committed_while_it_was_to_be_aborted_is_left_or_overwritten(
+    place: Place, does: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = place.sink()
+    commit(sink, 0)
+    prepared(sink, 1, rows(1))
+
+    def late(*given: Any, **options: Any) -> Any:
+        sink.commit(1)
+        return open_writer(*given, **options)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(commands, "open_writer", late)
+        with advised_in_print("cli.commands.abort", "Leave it, or overwrite its content"):
+            assert command(place, "abort", "w", "1", "--yes") != 0
+    assert rows_of(place.path) == [0, 1]
+    if does == "overwrite":
+        overwrite(place.sink(), 2, 0)
+    assert rows_of(place.path) == ([0, 1] if does == "leave" else [0])
 
 
 def test_what_cannot_be_rewound_is_skipped_written_anew_or_rewound_to_another_epoch(place: Place) -> None:

@@ -391,5 +391,5 @@ def partition_values(texts: Sequence[str | None], kind: pa.DataType) -> pa.Array
             return pa.array(texts, pa.string()).cast(pa.timestamp("us")).cast(pa.int64()).cast(kind)
         return pa.array(texts, pa.string()).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        advice = "Look at the names of the table's directories"
+        advice = "Remove the file with the program that wrote it, or write the table again with mode='overwrite'"
         raise CorruptError(f"read partition values as {kind}", str(error), advice) from error

@@ -245,7 +245,8 @@ def groups_of(data: bytes, names: Collection[str], what: str) -> Iterator[pa.Tab
         for at in range(file.num_row_groups):
             yield file.read_row_group(at, held).select(held)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptError(what, f"the file cannot be read: {error}", "Write the epoch again") from error
+        advice = "Put the file back from a copy; or, if its epoch is not committed, abort it and write it again"
+        raise CorruptError(what, f"the file cannot be read: {error}", advice) from error
 
 
 def columns_in(region: bytes) -> tuple[Column, ...]:

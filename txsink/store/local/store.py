@@ -373,7 +373,8 @@ class LocalStore:
 
 
 def _no_file(path: str, found: str) -> CorruptError:
-    return CorruptError(f"read {path}", found, "Put the file back; nothing was changed", path=path)
+    advice = "Put the file back, or where there was none take away what lies there; nothing was changed"
+    return CorruptError(f"read {path}", found, advice, path=path)
 
 
 def _parent(path: str) -> str:
