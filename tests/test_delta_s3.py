@@ -27,6 +27,7 @@ from txsink.errors import CorruptError, UnavailableError
 from txsink.log import log
 from txsink.store.opening import open_store
 from txsink.store.s3.store import S3Store
+from txsink.writing import writer as writers
 
 COUNT = itertools.count(1)
 GET, PUT, LIST = "GetObject", "PutObject", "ListObjectsV2"
@@ -209,8 +210,9 @@ A_FILE = [PUT, GET]  # written; looked at before it is named
 def test_an_epoch_costs_two_requests_a_file_and_ten_for_the_logs_at_any_age(
     lake: DeltaLake, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No listing; the mark once for each run."""
-    monkeypatch.setattr(log, "LOOK_AGE_MS", 600_000)  # however slow the machine is, the writer is busy
+    """No listing; the mark once for each run, and looked for once a second."""
+    for module, name in ((log, "LOOK_AGE_MS"), (writers, "MARK_AGE_MS")):
+        monkeypatch.setattr(module, name, 600_000)  # however slow the machine is, the writer is busy
     lake.options = proxy.storage_options
     one_file = {"id": [1], "day": ["a"]}
     with lake.writer(partition_by=["day"]) as sink:

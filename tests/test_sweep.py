@@ -212,3 +212,29 @@ def test_a_writer_that_is_closed_after_a_restore_leaves_the_mark_that_leads_to_w
     assert len([*place.path.glob("*.parquet")]) == 1
     place.sink().close()
     assert [*place.path.glob("*.parquet"), *place.path.glob(f"{paths.MARK_DIRECTORY}/*/*")] == []
+
+
+@pytest.mark.parametrize("is_aborted", [False, True], ids=["", "the log is as it was"])
+@pytest.mark.parametrize("by", ["this process", "a worker"])
+def test_a_writer_whose_mark_is_gone_after_a_restore_leaves_it_once_more(
+    place: Place, by: str, *, is_aborted: bool
+) -> None:
+    """I9. Seen: what it staged then, and died, was found by no sweep."""
+    sink = place.sink(layout="delta")
+    copy = place.path.with_name("copy")
+    shutil.copytree(place.path, copy)
+    first = sink.begin(0)
+    first.write(rows(0))
+    first.abort() if is_aborted else first.commit()
+    shutil.rmtree(place.path)
+    copy.rename(place.path)
+    txn = sink.begin(1)
+    if by == "a worker":
+        txn.stager().stage(rows(1))
+    else:
+        txn.write(rows(1))
+        assert txn._stager is not None
+        txn._stager.finish()
+    assert len([*place.path.glob("*.parquet")]) == 1  # and the process died
+    place.sink().close()
+    assert [*place.path.glob("*.parquet"), *place.path.glob(f"{paths.MARK_DIRECTORY}/*/*")] == []

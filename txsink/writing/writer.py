@@ -38,6 +38,7 @@ from txsink.writing.calls import Calls
 from txsink.writing.transaction import Transaction
 
 METADATA_BYTES_MAX = 1 << 20
+MARK_AGE_MS = 1000
 
 
 class Writer:
@@ -53,7 +54,7 @@ class Writer:
         self._asked: set[int] = set()  # prepare entries whose commit was asked for
         self._noticed = -1  # the largest epoch that `commit` was called with, and done
         self._is_closed = self._is_tidied = False
-        self._is_marked = False
+        self._is_marked, self._marked_ms = False, 0
         self._leaves_files = False  # perhaps: staged by others, or dropped, which a store may fail to do
         self.recovered: Recovered | None = None
 
@@ -253,11 +254,15 @@ class Writer:
         return any(other.epoch == txn.epoch for other in self._open if other is not txn)
 
     def about_to_stage(self, *, by_others: bool) -> None:
-        """Leave the run's mark, where files are staged under their final names, before the first one is."""
+        """Leave the run's mark, where files are staged under their final names, before the first one is.
+
+        Each epoch looks whether it is there still: a table that was restored has lost it.
+        """
         self._leaves_files = self._leaves_files or by_others
-        if self.settings.place.mark and not self._is_marked:
+        mark = self.settings.place.mark
+        if mark and not self._finds_mark(mark):
             # ORDER: mark durable before the first file, else a crash leaves a file that no run looks for (I9).
-            leave_mark(self.log.store, self.settings.place.mark, self.log.stamps.new_id())
+            leave_mark(self.log.store, mark, self.log.stamps.new_id())
         self._is_marked = True
 
     def __repr__(self) -> str:
@@ -301,6 +306,16 @@ class Writer:
         with suppress(TxsinkError):
             return not self.settings.place.mark or self.log.is_as_read(to_the_end=False)
         return False
+
+    def _finds_mark(self, mark: str) -> bool:
+        """Whether the run's mark is where it was left. Where a look is a request, one is good for a second."""
+        store, is_known = self.log.store, self._is_marked
+        if store.traits.hints_always:
+            now, before = self.log.stamps.now_ms(), self._marked_ms
+            if is_known and 0 <= now - before < MARK_AGE_MS:
+                return True
+            self._marked_ms = now
+        return is_known and store.tail(mark, 0) is not None
 
     def _look_and_claim(self) -> None:
         """Make sure that the log is still the one we read, and claim it if the first prepare entry was to do that.
