@@ -137,19 +137,19 @@ class DeltaContract(PublishContract):
         prepare = staged(site, 1, [1], [2])
         if published == 2:
             site.publisher.publish(prepare)
-            assert not site.publisher.forbid(prepare)
-            assert not site.again().publisher.forbid(prepare)
+            assert site.publisher.forbid(prepare).is_visible
+            assert site.again().publisher.forbid(prepare).is_visible
             assert None not in [site.target(file) for file in prepare.files]
             return
         for one in (site, site, site.again()):
-            assert one.publisher.forbid(prepare)
+            assert not one.publisher.forbid(prepare).is_visible
             one.publisher.withdraw(prepare)
             assert [site.staged(prepare, file) for file in prepare.files] == [None, None]
 
     def test_a_withdrawn_transaction_leaves_another_files_bytes_alone(self, site: Site) -> None:
         """I15: those of another transaction, whose files lie in the same directory."""
         prepare, other = staged(site, 1, [1]), staged(site, 2, [2])
-        assert site.publisher.forbid(prepare)
+        assert not site.publisher.forbid(prepare).is_visible
         site.publisher.withdraw(prepare)
         assert site.staged(other, other.files[0]) is not None
         site.publisher.publish(other)
@@ -160,7 +160,7 @@ class DeltaContract(PublishContract):
         for epoch in (1, 2):
             prepare = staged(site, epoch, [epoch])
             slow = site.again()
-            assert site.publisher.forbid(prepare)
+            assert not site.publisher.forbid(prepare).is_visible
             if epoch == 1:
                 site.publisher.withdraw(prepare)
             for one in (slow, site.again()):

@@ -96,6 +96,18 @@ CONTROLS: dict[str, Control] = {
         "",
         "test_delta_older_log.py::test_what_another_run_has_prepared_and_published_meanwhile_is_not_lost",
     ),
+    "names beyond seen before the log is loaded anew": Control(
+        "publish.delta.agreement.require_whole",
+        "if delta.load().version < lost:",
+        "if True:",
+        "test_delta_older_log.py::test_commits_of_others_that_land_while_the_end_is_looked_at_are_no_hole",
+    ),
+    "the number compared before the commit gets its name": Control(
+        "publish.delta.again._PublisherThen.commit_at.make",
+        "_require_next(found, version, what)",
+        "pass",
+        "test_delta_again.py::test_a_commit_of_another_program_that_comes_first_stops_it",
+    ),
     "checkpoint durable before the pointer to it": Control(
         "delta.checkpoints._move_in",
         'store.settle([f"{log}/{name}" for name in checkpoints])',

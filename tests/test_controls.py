@@ -351,8 +351,8 @@ VARIANTS: dict[str, Variant] = {
     ),
     "publish made impossible before the abort entry": variant(
         "protocol.resolving.abort",
-        "if not publisher.forbid(log.prepare_entry(pending.prepared)):",
-        "if False:",
+        "if (forbidden := publisher.forbid(log.prepare_entry(pending.prepared))).is_visible:",
+        "forbidden = type('', (), {'told': {}})\n    if False:",
         race(RESTORE, zombie_publishes, table_layout="delta"),
         "I1",
     ),

@@ -23,8 +23,10 @@ from txsink.log.log import Log
 from txsink.protocol import sweeping
 from txsink.protocol.fencing import Run
 from txsink.publish.decision import Action
+from txsink.publish.delta import agreement as delta_agreement
 from txsink.store.local.store import LocalStore
 from txsink.writing.writer import Writer
+from txsink.testing.faults import FaultyStore, delay
 
 OWN, DELTAS = "_txsink", "_delta_log"
 
@@ -292,7 +294,7 @@ def test_an_older_delta_log_is_told_by_verify_and_takes_no_commit(place: Place, 
         if goes_on:
             for number in range(version, last + 1):
                 by_others(place.path, 1000 + number)
-        if version == last - 1:  # an abort alone is lost: no epoch
+        if goes_on and version == last - 1:  # an abort alone is lost: no epoch
             continue
         told = [problem.what for problem in place.table().verify()]
         assert any("Put the former Delta log back" in one for one in told), version
@@ -328,6 +330,13 @@ def test_a_commit_that_is_lost_is_told_by_verify_and_leads_back(place: Place, lo
     except CorruptError as error:
         told = [error.found]  # the first: there is nothing that could be read
     assert any(f"version {lost} " in one and "is missing" in one for one in told)
+    for act in (place.sink, lambda: place.sink(recover=False), lambda: place.table().to_arrow()):
+        if lost == 0:
+            with advised("delta._require_whole", "Restore {} from a copy"):
+                act()
+        else:
+            with advised("publish.delta.agreement.require_whole", "Restore {} from a copy"):
+                act()
     if lost == 0:
         with advised("delta.log._require_whole", "Restore {} from a copy"):
             place.sink()
@@ -336,6 +345,36 @@ def test_a_commit_that_is_lost_is_told_by_verify_and_leads_back(place: Place, lo
     assert place.table().verify() == []
     replayed(place)
     assert ids(place.path) == [*SEEN, LAST + 1, 7000, 8000]
+
+
+def test_commits_of_others_that_land_while_the_end_is_looked_at_are_no_hole(place: Place) -> None:
+    lived_once(place)
+    store = FaultyStore(LocalStore())
+    delta = DeltaLog(store, str(place.path), place.stamps, str(place.path))
+    before = delta.load().version
+
+    def land() -> None:
+        for number in (7000, 8000):
+            by_others(place.path, number)
+
+    store.plan.append(delay(store.calls + 1, land))
+    delta_agreement.require_whole(delta, "look")
+    assert delta.state.version == before + 2
+
+
+def test_a_hole_among_commits_of_others_above_our_newest_is_not_filled(place: Place) -> None:
+    """Seen: `verify` alone told of it, and a writer put its commit there, below those made of the lost one."""
+    lived_once(place)
+    for number in (7000, 8000):
+        by_others(place.path, number)
+    lost = sorted((place.path / DELTAS).glob("*.json"))[-2]
+    kept = lost.rename(place.path.with_name("kept"))
+    with advised("publish.delta.agreement.require_whole", "Restore {} from a copy"):
+        place.write(LAST + 1, rows(LAST + 1))
+    assert not lost.exists()
+    kept.rename(lost)
+    place.write(LAST + 1, rows(LAST + 1))
+    assert ids(place.path) == own_ids(place) == [*SEEN, LAST + 1, 7000, 8000]
 
 
 def test_what_other_programs_remove_is_no_loss(place: Place) -> None:

@@ -44,12 +44,12 @@ def _on_open(path: str, *, yes: bool, is_first: bool) -> list[Step]:
     """What there is to do once the log can be followed; or the entry that only a copy can bring back."""
     try:
         table = open_table(path)
-        steps = repairs.table_steps(table.log, table.publisher)
+        steps = repairs.table_steps(table.log, table.publisher, table.delta)
     except CorruptError as error:
         lost = error.context.get("version")
         if not is_first or not isinstance(lost, int):
             raise
         return [Step(RESTORE, paths.entry_path(lost), f"{error.found}; nothing else holds what it said")]
     if yes:
-        repairs.carry_out(table.log, table.publisher, steps)
+        repairs.carry_out(table.log, table.publisher, table.delta, steps)
     return steps

@@ -136,11 +136,15 @@ class Commit(WriterEntry, frozen=True, kw_only=True, tag="commit", omit_defaults
     delta: Count | None = None
 
 
-class Abort(WriterEntry, frozen=True, kw_only=True, tag="abort", forbid_unknown_fields=True):
-    """The epoch is dropped. Its files are deleted after this entry, and a `cleaned` entry says when that is done."""
+class Abort(WriterEntry, frozen=True, kw_only=True, tag="abort", omit_defaults=True, forbid_unknown_fields=True):
+    """The epoch is dropped. Its files are deleted after this entry, and a `cleaned` entry says when that is done.
+
+    `delta`: a version of Delta's log that has the commit behind which nobody can publish it.
+    """
 
     epoch: Count
     prepared: Count
+    delta: Count | None = None
 
 
 class Maintenance(Entry, frozen=True, kw_only=True, tag="maintenance", forbid_unknown_fields=True):

@@ -258,7 +258,7 @@ def _commit(state: State, entry: Commit) -> _Changes:
         in_delta=before.in_delta if entry.delta is None else entry.prepared,
     )
     return {
-        "delta": state.delta if entry.delta is None else max(entry.delta, state.delta or 0),
+        "delta": _newer(state.delta, entry.delta),
         "writers": {**state.writers, entry.writer: known},
         "pending": tuple(item for item in state.pending if item is not found),
         "columns": union(state.columns, found.columns),
@@ -271,9 +271,15 @@ def _abort(state: State, entry: Abort) -> _Changes:
     if found.is_publishing:
         raise _refused(entry, "its publish has begun to remove files, so it can only roll forward")
     return {
+        "delta": _newer(state.delta, entry.delta),
         "pending": tuple(item for item in state.pending if item is not found),
         "aborting": (*state.aborting, found),
     }
+
+
+def _newer(known: int | None, told: int | None) -> int | None:
+    """The newest version of Delta's log, once an entry has told of one."""
+    return known if told is None else max(told, known or 0)
 
 
 def _claimed(state: State, entry: WriterEntry) -> dict[str, WriterState]:

@@ -55,7 +55,7 @@ def roll_forward(log: Log, run: Run, publisher: Publisher, pending: Pending) -> 
         standing(log, log.state, run)  # a fenced run finds files moved away: that is no damage, and no call to retry
         raise
     if not published.is_visible:
-        log.append(_resolving(log, run, pending, Abort))
+        log.append(_resolving(log, run, pending, Abort, **published.told))
         return log.commit_of(run.writer, pending.epoch) is not None
     # ORDER: all files published before the commit entry, else a crash leaves a commit without its rows (I6).
     log.append(_resolving(log, run, pending, Commit, **published.told))  # COMMIT POINT
@@ -88,10 +88,10 @@ def _tell(log: Log, prepared: Prepare) -> None:
 def abort(log: Log, run: Run, publisher: Publisher, pending: Pending) -> bool:
     """Drop a pending transaction in the log. Its files go afterwards. False: it is published, and was committed."""
     # ORDER: publish made impossible before the abort entry, else a stalled run publishes an aborted epoch (I1).
-    if not publisher.forbid(log.prepare_entry(pending.prepared)):
+    if (forbidden := publisher.forbid(log.prepare_entry(pending.prepared))).is_visible:
         roll_forward(log, run, publisher, pending)
         return False
-    log.append(_resolving(log, run, pending, Abort))
+    log.append(_resolving(log, run, pending, Abort, **forbidden.told))
     return True
 
 

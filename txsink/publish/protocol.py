@@ -36,14 +36,14 @@ class Admission(NamedTuple):
 
 
 class Published(NamedTuple):
-    """Whether a transaction is visible now, or never can be; `delta`: a version of Delta's log that has it."""
+    """Whether a transaction is visible now, or never can be; `delta`: a version of Delta's log that says so."""
 
     is_visible: bool = True
     delta: int | None = None
 
     @property
     def told(self) -> dict[str, Any]:
-        """What the commit entry tells of it."""
+        """What the commit or abort entry tells of it."""
         return {} if self.delta is None else {"delta": self.delta}
 
 
@@ -106,8 +106,8 @@ class Publisher(Protocol):
     def publish(self, prepare: Prepare) -> Published:
         """Make every file of the transaction visible and durable."""
 
-    def forbid(self, prepare: Prepare) -> bool:
-        """Make sure that nobody publishes the transaction from now on; False when it is published already."""
+    def forbid(self, prepare: Prepare) -> Published:
+        """Make sure that nobody publishes the transaction from now on; it is visible when it is published already."""
 
     def replace(self, prepare: Prepare) -> None:
         """Take the files the transaction removes out of the readers' sight."""
@@ -186,9 +186,9 @@ class LogDecides:
         """Nothing: what is staged bears the tags of writer and run, below the table's own name."""
         return []
 
-    def forbid(self, prepare: Prepare) -> bool:  # noqa: ARG002
+    def forbid(self, prepare: Prepare) -> Published:  # noqa: ARG002
         """Nothing: the abort entry itself forbids it."""
-        return True
+        return Published(is_visible=False)
 
     def remain(self, writer: str, run: str) -> None:
         """Nothing: where it stages, nobody else's files lie."""

@@ -20,6 +20,7 @@ from txsink.log.entry import Commit, Convert, Prepare
 from txsink.log.log import Log
 from txsink.log.segment import Fact
 from txsink.log.state import Pending
+from txsink.publish.delta.agreement import require_whole
 from txsink.records import Column
 from txsink.staging import statistics
 
@@ -41,6 +42,8 @@ def columns_in(state: DeltaState) -> tuple[Column, ...]:
 def facts_in(log: Log, delta: DeltaLog, state: DeltaState) -> list[Fact]:
     """Its files, those of our epochs as our log knows them."""
     _require_plain(delta, state)
+    if state.version == delta.state.version:
+        require_whole(delta, f"read the Delta table {delta.root}")
     known = schema.schema_of(columns_in(state))
     ours = _added(log)
     found = []

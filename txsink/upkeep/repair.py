@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from txsink import paths
+from txsink.delta.log import DeltaLog
 from txsink.errors import ConflictError, CorruptError, InvalidRequestError
 from txsink.log import entry as entries, gaps, segment
 from txsink.log.entry import Commit, Maintenance
@@ -27,6 +28,7 @@ from txsink.log.state import Pending, State, decode, encode, fold
 from txsink.protocol.fencing import Run, claim
 from txsink.protocol.recovery import finish_aborts
 from txsink.protocol.resolving import abort
+from txsink.publish.delta import again as delta_again
 from txsink.publish.decision import Action, LogFact, decide
 from txsink.publish.protocol import Publisher
 from txsink.reading.audit import data_files, unnamed, waiting_files
@@ -35,7 +37,7 @@ from txsink.staging.parquet import footer_of
 SET_ASIDE, MAKE_AGAIN, MOVE_ASIDE, REBUILD, ABORT, RESTORE = (
     "set aside", "make again", "move aside", "rebuild from footers", "abort", "restore by hand",
 )  # fmt: skip
-GIVE_UP = "give up"
+GIVE_UP, TAKE_UP, COMMIT_AGAIN = "give up", "take up again", "commit again"
 
 
 class Step(NamedTuple):
@@ -216,28 +218,49 @@ def move_aside(log: Log, path: str) -> None:
         raise ConflictError(f"move {path} aside", "it is gone, or was moved before", "Look again: `txsink repair`")
 
 
-def older_steps(publisher: Publisher) -> Iterator[Step]:
+def older_steps(log: Log, publisher: Publisher, delta: DeltaLog | None) -> Iterator[Step]:
     """What there is to do about one log of a Delta table that is older than the other."""
-    for one in publisher.disagreements():
-        if one.writer is None:
-            yield Step(RESTORE, one.where, one.what)
-        else:
+    found = publisher.disagreements()
+    if not found or delta is None:
+        return
+    records, why = delta_again.given_up(log, delta)
+    for writer in sorted(records):
+        yield Step(TAKE_UP, writer, "a repair gave up what this log tells of it, and nothing was committed since")
+    if why:
+        yield Step(RESTORE, paths.LOG_DIRECTORY, f"{why}: {delta_again.WENT_ON}")
+    if records or why:
+        return
+    again, why = delta_again.lost(log, delta)
+    for one in again:
+        others = f"what others committed after version {again[-1].version}, if they did, is not"
+        yield Step(COMMIT_AGAIN, paths.delta_commit_path(one.version), f"{one.what}: it is made again; {others}")
+    if why:
+        what = f"what is lost cannot be made again: {why}. {delta_again.ELSEWHERE}"
+        yield Step(RESTORE, paths.DELTA_DIRECTORY, what)
+    for told in found:
+        if told.writer is not None and not why:
             lost = "its epochs and rows stay; the metadata of those epochs is in Delta's history alone"
-            yield Step(GIVE_UP, one.writer, f"{one.what}. Given up is what our log told of them: {lost}")
+            yield Step(GIVE_UP, told.writer, f"{told.what}. Given up is what our log told of them: {lost}")
+        elif not again:
+            yield Step(RESTORE, told.where, told.what)
 
 
-def table_steps(log: Log, publisher: Publisher) -> list[Step]:
-    """What there is to do with a log that is open."""
-    steps = [*derived_steps(log), *older_steps(publisher), *(step for _, step in stuck(log, publisher))]
+def table_steps(log: Log, publisher: Publisher, delta: DeltaLog | None) -> list[Step]:
+    """What there is to do with a log that is open; `delta`: its Delta log, if it has the Delta layout."""
+    steps = [*derived_steps(log), *older_steps(log, publisher, delta), *(step for _, step in stuck(log, publisher))]
     if any(step.action == REBUILD for step in steps):
         return steps  # what no entry names is known once the list is there again
     what = "no entry names it: the epoch that it was published for is lost or was given up, and could be written again"
     return steps + [Step(MOVE_ASIDE, path, what) for path in unnamed(log)]
 
 
-def carry_out(log: Log, publisher: Publisher, steps: list[Step]) -> None:
+def carry_out(log: Log, publisher: Publisher, delta: DeltaLog | None, steps: list[Step]) -> None:
     """Do what `table_steps` says, in its order."""
     waiting = {step.path: pending for pending, step in stuck(log, publisher)}
+    if delta is not None and any(step.action == COMMIT_AGAIN for step in steps):
+        delta_again.commit_again(log, delta)
+    if delta is not None and any(step.action == TAKE_UP for step in steps):
+        delta_again.take_up(log, delta)
     for step in steps:
         if step.action == GIVE_UP:
             publisher.give_up(step.path)

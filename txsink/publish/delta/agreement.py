@@ -25,9 +25,10 @@ from txsink.delta.log import DeltaLog, deltalake_for, fields_of
 from txsink.delta.state import Action, DeltaState, decoded_path
 from txsink.errors import ConflictError, CorruptError, TxsinkError
 from txsink.log.log import Log
+from txsink.log.slots import LOOK_AHEAD
 from txsink.log.state import State
 
-_FORMER = "Put the former Delta log back, and open the writer again; or abort what is pending, and write elsewhere"
+_FORMER = "Put the former Delta log back, and open the writer again; or see what `txsink repair` would do"
 _NEWEST = "Restore the newest `_txsink` from a copy; or read the table, and write what it holds to another path"
 _CHECKPOINT_BYTES_MAX = 1 << 30
 
@@ -56,10 +57,9 @@ def problem(own: State, found: DeltaState, what: str, base: int | None, writer: 
     known = own.writers.get(writer)
     needed = None if known is None else known.in_delta
     if known is not None and needed is not None and _record(found, writer) < states.published(needed):
-        past = (
-            f"the Delta log does not know that epoch {known.last_epoch} of {writer!r} is committed: it is an older one"
-        )
-        return CorruptError(what, past, _FORMER, writer=writer, epoch=known.last_epoch)
+        past = f"the Delta log does not know that epoch {known.last_epoch} of {writer!r} is committed"
+        why = "it is an older one, or a repair gave the epoch up"
+        return CorruptError(what, f"{past}: {why}", _FORMER, writer=writer, epoch=known.last_epoch)
     return None
 
 
@@ -83,6 +83,25 @@ def ahead(log: Log, found: DeltaState, writer: str, what: str) -> CorruptError |
         "Restore the newest `_txsink` from a copy; or, if there is none, see what `txsink repair` would do",
         writer=writer,
     )
+
+
+def require_whole(delta: DeltaLog, what: str) -> None:
+    """Refuse a Delta log with commits beyond its end: one that was lost had come before them."""
+    while beyond := _beyond(delta):
+        # ORDER: names beyond seen before the log is loaded anew, else commits that land in between, or were cleaned up,
+        # pass for a lost one (I13).
+        lost = delta.state.version + 1
+        if delta.load().version < lost:
+            found = f"version {lost} of its log is missing, yet version {beyond} is there"
+            raise CorruptError(what, found, f"Restore {paths.delta_commit_path(lost)} from a copy", delta_version=lost)
+
+
+def _beyond(delta: DeltaLog) -> int | None:
+    """The first commit that is there after the newest one known."""
+    first = delta.state.version + 1
+    names = [f"{delta.root}/{paths.delta_commit_path(at)}" for at in range(first, first + LOOK_AHEAD)]
+    found = (paths.parse_version(name.rpartition("/")[2]) for name in delta.store.present(names))
+    return min((at for at in found if at is not None), default=None)
 
 
 def disagreements(log: Log, delta: DeltaLog) -> list[Disagreement]:

@@ -88,6 +88,7 @@ class DeltaPublisher:
     def require_agreement(self, writer: str, *, is_lenient: bool) -> None:
         """Refuse an older copy of either log, unless a run has to get at what is pending (`is_lenient`)."""
         what = f"open {self.log.root} as {writer!r}"
+        delta_agreement.require_whole(self.delta, what)
         found = self._with_record(self.delta.state, writer)
         if not is_lenient and delta_agreement.problem(self.log.state, found, what, None, writer):
             # What our log tells of was committed since Delta's log was read, perhaps.
@@ -241,16 +242,16 @@ class DeltaPublisher:
             self._looks.pop(file.path, None)
         return Published(outcome[0], self.delta.state.version if version is None else version)
 
-    def forbid(self, prepare: Prepare) -> bool:
-        """Make the commit behind which nobody can publish the transaction; False when it is published."""
+    def forbid(self, prepare: Prepare) -> Published:
+        """Make the commit behind which nobody can publish the transaction, unless it is published."""
         if not self._needs_commit(prepare):
-            return True
+            return Published(is_visible=False)
         what = f"abort epoch {prepare.epoch} of {prepare.writer!r}"
-        outcome: list[bool] = []
+        outcome: list[bool | None] = []
 
         def make(found: DeltaState) -> list[Action] | None:
             resolved = states.resolved(found, prepare.writer, prepare.version)
-            outcome[:] = [resolved is not True]
+            outcome[:] = [resolved]
             lost = delta_agreement.problem(self.log.state, found, what, prepare.base, prepare.writer)
             if resolved is not None or lost:
                 return None  # a log that is gone, or another table's, takes no commit of ours, now or by a stalled run
@@ -259,8 +260,10 @@ class DeltaPublisher:
                 return [self._poison(prepare)]
             return [*begun(found, self._made(prepare), self._columns(prepare), what), self._poison(prepare)]
 
-        self.delta.commit(make, _info("ABORT", prepare), what)
-        return outcome[0]
+        version = self.delta.commit(make, _info("ABORT", prepare), what)
+        if version is None and outcome[0] is not None:
+            version = self.delta.state.version
+        return Published(outcome[0] is True, version)
 
     def replace(self, prepare: Prepare) -> None:
         """Nothing: what is replaced goes by the commit that publishes."""
