@@ -21,8 +21,8 @@ from seen import by_log
 from txsink import paths
 from txsink.cli import main as cli
 from txsink.delta import log as delta
-from txsink.writing.writer import Writer
 from txsink.schema import columns_of
+from txsink.writing.writer import Writer
 
 NEW = {"layout": "delta"}
 

@@ -20,8 +20,7 @@ from txsink.protocol import sweeping
 pytest.importorskip("hdfs_native", reason="the client of HDFS is not installed")
 
 from hdfs_stand_in import NameNode, rpc
-from txsink.store.hdfs import calls
-from txsink.store.hdfs import store as hdfs
+from txsink.store.hdfs import calls, store as hdfs
 from txsink.store.opening import open_store
 
 __all__ = ["small_blocks"]

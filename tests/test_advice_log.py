@@ -13,8 +13,8 @@ from advice import advised
 from logs import opened
 from place import Place, commit, prepared, rows, staged_files
 from seen import entry_file, rows_of, small_blocks, staging
-from txsink.choices import OnNewer
 from txsink import paths
+from txsink.choices import OnNewer
 from txsink.cli import main as cli
 from txsink.log import entry, expiry
 from txsink.log.entry import Commit

@@ -10,8 +10,7 @@ import pytest
 from advice import advised, advised_in_print
 from place import Place, begin_publish, commit, copied, prepared, rows, staged_files
 from seen import rows_of, small_blocks, staging
-from txsink.cli import commands
-from txsink.cli import main as cli
+from txsink.cli import commands, main as cli
 from txsink.environment import stamps
 from txsink.log import expiry
 from txsink.log.entry import Prepare

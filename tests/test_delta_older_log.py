@@ -25,8 +25,8 @@ from txsink.protocol.fencing import Run
 from txsink.publish.decision import Action
 from txsink.publish.delta import agreement as delta_agreement
 from txsink.store.local.store import LocalStore
-from txsink.writing.writer import Writer
 from txsink.testing.faults import FaultyStore, delay
+from txsink.writing.writer import Writer
 
 OWN, DELTAS = "_txsink", "_delta_log"
 

@@ -28,8 +28,8 @@ from txsink.log.state import Pending, State, decode, encode, fold
 from txsink.protocol.fencing import Run, claim
 from txsink.protocol.recovery import finish_aborts
 from txsink.protocol.resolving import abort
-from txsink.publish.delta import again as delta_again
 from txsink.publish.decision import Action, LogFact, decide
+from txsink.publish.delta import again as delta_again
 from txsink.publish.protocol import Publisher
 from txsink.reading.audit import data_files, unnamed, waiting_files
 from txsink.staging.parquet import footer_of
