@@ -6,8 +6,8 @@
         ...                                        # every create is refused
     ...                                            # and served again
 
-Promises: files, directories and renames as `txsink.store.hdfs.store` relies on; a fault happens at each call it names, to
-each path that `where` takes, and `met` counts how often it did; what a block refused is served after it.
+Promises: files, directories and renames as `txsink.store.hdfs.store` relies on; a fault happens at each call it names,
+to each path that `where` takes, and `met` counts how often it did; what a block refused is served after it.
 Relies on: the real client to refuse a file system that is not configured.
 Does not promise: to be HDFS. `test_store_hdfs.py` meets the real one, and the same errors there.
 """

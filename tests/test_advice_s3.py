@@ -14,6 +14,7 @@ import txsink
 from advice import advised
 from s3_proxy import Fault, Proxy, Request, lose_request, proxied, refuse
 from s3_servers import Server
+from txsink.choices import Layout, Mode
 from txsink.cli import main as cli
 from txsink.store.s3.calls import Calls, Failure
 from txsink.store.s3.store import S3Store
@@ -26,7 +27,7 @@ def server(s3_server: Callable[[str], Server]) -> Server:
     return s3_server("moto")
 
 
-def write(path: str, server: Server, layout: str | None = None, **more: Any) -> None:
+def write(path: str, server: Server, layout: Layout | None = None, **more: Any) -> None:
     options = {**server.storage_options, **more}
     txsink.write(path, ROW, writer="w", epoch=1, layout=layout, storage_options=options)
 
@@ -199,7 +200,7 @@ RIGHTS = {
 
 @pytest.mark.parametrize("layout", ["parquet", "delta"])
 def test_the_rights_that_the_message_names_are_all_that_a_table_needs(
-    proxy: Proxy, server: Server, layout: str
+    proxy: Proxy, server: Server, layout: Layout
 ) -> None:
     """From an account without any: what the error names is granted, and nothing else."""
     path, granted = f"s3://{server.make_bucket()}/t", set[str]()
@@ -211,7 +212,8 @@ def test_the_rights_that_the_message_names_are_all_that_a_table_needs(
         txsink.write(path, ROW, writer="w", epoch=1, layout=layout, storage_options=options)
     granted |= {right for right in RIGHTS.values() if re.search(rf"\b{right}\b", caught.value.advice)}
     with txsink.open_writer(path, "w", layout=layout, storage_options=options) as sink:
-        for epoch, mode in ((1, "append"), (2, "overwrite"), (3, "append")):
+        epochs: list[tuple[int, Mode]] = [(1, "append"), (2, "overwrite"), (3, "append")]
+        for epoch, mode in epochs:
             with sink.begin(epoch, mode=mode) as txn:
                 txn.write({"id": [epoch]})
         txn = sink.begin(4)
@@ -303,7 +305,7 @@ def never_taken() -> list[Any]:
     [*(("parquet", case) for case in never_taken()), *(("delta", case) for case in never_taken()[:2])],
 )
 def test_what_a_store_never_takes_is_given_as_the_message_says(
-    proxy: Proxy, server: Server, layout: str, case: tuple[Any, Fault | None, dict[str, Any]]
+    proxy: Proxy, server: Server, layout: Layout, case: tuple[Any, Fault | None, dict[str, Any]]
 ) -> None:
     block, fault, right = case
     bucket = server.make_bucket()
@@ -350,7 +352,7 @@ def test_an_upload_that_the_store_does_not_complete_is_tried_again_or_its_epoch_
         txn = sink.begin(1)
         txn.write(ROW)
         proxy.plan(refuse(1, is_of("CompleteMultipartUpload"), times=0, says=(412, "PreconditionFailed")))
-        with advised("publish/multipart._look", "Retry. If it stays so, the store has lost the upload: drop the epoch"):
+        with advised("publish.multipart._look", "Retry. If it stays so, the store has lost the upload: drop the epoch"):
             txn.commit()
         if does == "retry":
             proxy.plan()

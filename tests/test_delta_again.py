@@ -15,6 +15,7 @@ from advice import advised
 from place import Place, commit, prepared, rows, tree
 from seen import small_blocks
 from test_delta_older_log import DELTAS, LAST, OWN, SEEN, by_others, ids, lived, own_ids, replayed
+from txsink.choices import Mode
 from txsink.cli import commands_repair
 from txsink.cli.commands_repair import repair as command
 from txsink.log import expiry
@@ -102,7 +103,8 @@ def test_rewinds_and_new_columns_are_made_again_as_they_were(place: Place) -> No
         with sink.begin(epoch) as txn:
             txn.write({"id": [epoch], "day": [f"a b%{epoch}"], f"c{epoch}": [epoch]})
     sink.recover(1, "rewind")
-    for epoch, mode in ((2, "append"), (3, "overwrite")):
+    epochs: list[tuple[int, Mode]] = [(2, "append"), (3, "overwrite")]
+    for epoch, mode in epochs:
         with sink.begin(epoch, mode=mode, partition_overwrite="dynamic" if mode == "overwrite" else "static") as txn:
             txn.write({"id": [10 * epoch], "day": ["a b%1"]})
     expected, whole = shown(place), copied_to(place, "whole")

@@ -332,7 +332,7 @@ def test_a_commit_that_is_lost_is_told_by_verify_and_leads_back(place: Place, lo
     assert any(f"version {lost} " in one and "is missing" in one for one in told)
     for act in (place.sink, lambda: place.sink(recover=False), lambda: place.table().to_arrow()):
         if lost == 0:
-            with advised("delta._require_whole", "Restore {} from a copy"):
+            with advised("delta.log._require_whole", "Restore {} from a copy"):
                 act()
         else:
             with advised("publish.delta.agreement.require_whole", "Restore {} from a copy"):

@@ -572,6 +572,9 @@ def require_both_refuse(path: Path) -> None:
 def test_both_refuse_files_of_a_table_without_columns_and_new_partitions_of_one_with_some(place: Place) -> None:
     with place.sink():
         pass
+    untyped = Path(shutil.copytree(place.path, place.path.with_name("V")))
+    append(untyped, writer="u", **sealing(0, claims=True, files=[FILE]))
+    require_both_refuse(untyped)
     blank = Path(shutil.copytree(place.path, place.path.with_name("U")))
     append(blank, kind="convert", layout="parquet", partition_columns=["day"])
     append(blank, writer="w", **sealing(0, files=[FILE], columns=[COLUMN]))

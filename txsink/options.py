@@ -2,8 +2,8 @@
 
 Promises: a name that a call does not take is refused with the one that may be meant, or with the call that takes it; a
 value that cannot be, with those that can; no frame of ours holds storage options as they were given.
-Relies on: `choices`; signatures, of which that of `sink.open_writer` is the definition (tests/test_surface.py).
-Does not promise: that the table agrees with what is asked for. `sink` sees to that.
+Relies on: `choices`; signatures, of which that of `open_writer` is the definition (tests/test_surface.py).
+Does not promise: that the table agrees with what is asked for. `writing.opening` sees to that.
 """
 
 from __future__ import annotations

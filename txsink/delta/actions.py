@@ -2,7 +2,7 @@
 
 Promises: paths, partition values and schemas as the Delta protocol spells them; a column that the table has with
 another type is refused before anything is committed.
-Relies on: `delta` for types, `delta_state` for what the table is.
+Relies on: `delta.log` for types, `delta.state` for what the table is.
 Does not promise: that the actions may be committed. `publish.delta` decides on that.
 """
 

@@ -1,9 +1,9 @@
 """The reader's side of a table: its rows, its files, its history, what is pending.
 
 Promises: exactly the rows of committed epochs, each once (I1), an epoch whole or not at all (I2), at every retained
-version; nothing is created or changed. A table is read as of `version`, which stays until `refresh`; when that
-version expires meanwhile, the newest one takes its place. A missing or altered file is CorruptError naming it.
-Relies on: `snapshot`, which finds files that an overwrite is taking away just now.
+version; nothing is created or changed. A table is read as of `version`, which stays until `refresh`, or until it has
+expired: then it is the newest. A missing or altered file is CorruptError naming it.
+Relies on: `versions`, which finds files that an overwrite is taking away just now.
 Does not promise: to see files that no commit names, nor rows in any order but that of the commits.
 """
 

@@ -1,7 +1,7 @@
 """The record of one staged file, as it travels from a worker to the coordinator.
 
 Promises: JSON-able; what comes back is checked, believing nothing.
-Relies on: `layout` for names.
+Relies on: `paths` for names.
 Does not promise: that the file is there. `parquet.verify` looks.
 """
 

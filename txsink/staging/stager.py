@@ -2,7 +2,7 @@
 
 Promises: a `Stager` never opens the log; two attempts of one task never write the same name, so losing attempts
 leave only files that nothing names.
-Relies on: `stage.EpochStager`.
+Relies on: `EpochStager`.
 Does not promise: that what it staged is ever published. The coordinator adds the records it believes in.
 """
 

@@ -5,7 +5,7 @@ Promises, by `guarantee`:
     at-least-once   a row is committed when `write` returns; a replay writes it again.
     at-most-once    a row is committed once or not at all: what waits for its notice when the process ends is dropped,
                     and an epoch that was begun once is never written again, whatever came of it.
-Relies on: `two_phase` for the life cycle, `Writer` for everything that must survive a crash.
+Relies on: `two_phase.sink` for the life cycle, `Writer` for everything that must survive a crash.
 Does not promise: to tell replays apart whose rows fall into other checkpoints than before. Restore the state that
 belongs to the source's offsets; `on_newer` decides when the table is ahead of it.
 

@@ -1,9 +1,9 @@
 """An open writer and its transactions: what a program holds in its hands.
 
-Promises: the verbs of `transaction` and `recovery` for one writer of one table, one at a time, whatever threads
+Promises: the verbs of `protocol` for one writer of one table, one at a time, whatever threads
 call them; what a transaction staged goes away with it unless it is prepared; a commit that was asked for and failed is
 finished by the next `commit` or `begin`, and by whoever opens the writer.
-Relies on: `sink`, which wires the parts.
+Relies on: `opening`, which wires the parts.
 Does not promise: anything once FencedError was raised. A newer run has taken over.
 """
 

@@ -212,7 +212,7 @@ def _unfit(log: Log, delta: DeltaLog, numbered: list[tuple[int, _Ended]]) -> str
 def _history(log: Log) -> Iterator[tuple[AnyEntry, State]]:
     """The entries from the first state on that is known, each with the state after it."""
     boundary = log.state.boundary
-    summaries = (log.summary(at) for at in log.summaries() if at >= boundary)
+    summaries = (gaps.summary(log.slots, at) for at in gaps.summaries(log.slots) if at >= boundary)
     state = State() if not boundary else next((one for one in summaries if one is not None), log.state)
     for version in range(state.version + 1, log.state.version + 1):
         found = log.slots.read(version)
