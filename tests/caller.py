@@ -190,7 +190,7 @@ class Caller:
         self._ask_the_next_process(error)
         assert isinstance(error, TxsinkError)
         if isinstance(error, UnavailableError):
-            return "begin" if error.advice.startswith("Begin epoch") else "again"
+            return "begin" if "Begin epoch" in error.advice else "again"
         if isinstance(error, OutcomeUnknownError) or "pen it again" in error.advice or "pen the writer" in error.advice:
             return "reopen"
         if isinstance(error, InvalidRequestError) and error.advice.startswith("Begin "):

@@ -212,7 +212,7 @@ KINDS = {
     ),
     "publishing": has(OF_EPOCHS),
     "commit": has(OF_EPOCHS, delta=(is_count, None)),
-    "abort": has(OF_EPOCHS),
+    "abort": has(OF_EPOCHS, delta=(is_count, None)),
     "maintenance": has(
         {
             **EVERY,

@@ -65,9 +65,9 @@ def keywords_of(call: Callable[..., Any]) -> dict[str, Option]:
 INTRODUCTION = """\
 # Options
 
-Made from the signatures by `python tests/surface.py`, and compared by a test. An editor and `help()` show the same
-lines. A name that a call does not know is refused with the one that may be meant; a value that cannot be, with those
-that can.
+Made from the signatures by `python tests/surface.py`, and compared by a test. An editor and
+`help()` show the same lines. An unknown name is refused with the one that may be meant; a value
+that cannot be is refused with those that can.
 """
 
 SECTIONS = {

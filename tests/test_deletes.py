@@ -25,8 +25,8 @@ class A:
 
 def test_a_row_says_what_goes_the_proof_and_the_function() -> None:
     assert deletes.rows([("txsink/publish/protocol.py", ONE)]) == [
-        ["a thing", "the log, which has been looked at before", "`publish.taken`"],
-        ["a directory", "it is empty", "`publish.taken`"],
+        ["a thing", "the log, which has been looked at before", "`publish.protocol.taken`"],
+        ["a directory", "it is empty", "`publish.protocol.taken`"],
     ]
 
 

@@ -1,7 +1,7 @@
 """What a command is about to do: steps, each with what it names, and what it deletes with counts and bytes.
 
 Promises: a step whose action ends in one of `DELETING` takes something away, and says how many files and bytes.
-Relies on: `table` for looking; the publish strategy for what lies staged; `conversion` for what a conversion takes away.
+Relies on: `table` for looking; the publish strategy for what lies staged; `conversion` for what it takes away.
 Does not promise: that a plan still holds when it is carried out.
 """
 

@@ -31,7 +31,6 @@ from txsink.publish.protocol import PARQUET, Publisher
 from txsink.reading import audit, delta_view, versions
 from txsink.reading.audit import Explanation, Problem
 from txsink.reading.history import HistoryEntry, told
-from txsink.reading.versions import moment
 from txsink.records import Column
 from txsink.store.opening import AnyPath, open_store, uri_of
 from txsink.store.protocol import Store
@@ -178,7 +177,7 @@ class Table:
             name: WriterInfo(
                 run=known.run,
                 generation=known.generation,
-                claimed=moment(known.claimed_ms),
+                claimed=versions.moment(known.claimed_ms),
                 last_epoch=known.last_epoch,
                 last_version=known.last_version,
                 metadata=copy.deepcopy(known.last_metadata),
@@ -396,6 +395,6 @@ class Table:
             rows=sum(file.rows for file in prepare.files),
             bytes=sum(file.bytes for file in prepare.files),
             removes=len(prepare.removes),
-            time=moment(prepare.time_ms),
+            time=versions.moment(prepare.time_ms),
             metadata=dict(item.metadata),
         )
