@@ -14,14 +14,17 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import pandas as pd
 import pyarrow as pa
 from hypothesis import strategies as st
 
 UTC = dt.timezone.utc
 START = dt.datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = dt.timedelta(microseconds=1)
+DAY_NANOSECONDS = 24 * 3600 * 10**9
 DEPTH_MAX = 3
 WIDE = Context(prec=80)
 NAMES = ("x", "y", "a b", "ü")
@@ -41,7 +44,16 @@ STRANGE: tuple[pa.DataType, ...] = (
     *(pa.timestamp("ns"), pa.timestamp("s", "+05:00"), pa.time64("us"), pa.duration("us"), pa.null()),
     *(pa.dictionary(pa.int8(), pa.string()), pa.timestamp("ns", "UTC"), pa.decimal256(5, 2)),
 )
-PARTITIONS = (pa.string(), pa.int32(), pa.bool_(), pa.date32(), pa.decimal128(5, 2), pa.float64(), pa.timestamp("us"))
+# What tables of `types="arrow"` keep besides.
+DECIMALS_OF_ARROW: tuple[pa.DataType, ...] = (pa.decimal256(39, 2), pa.decimal256(76, 0), pa.decimal256(76, 76))
+OF_ARROW: tuple[pa.DataType, ...] = (
+    *(pa.float16(), pa.time32("ms"), pa.time64("us"), pa.time64("ns")),
+    *(pa.timestamp("ns"), pa.timestamp("ns", "UTC"), *DECIMALS_OF_ARROW),
+)
+PARTITIONS = (
+    *(pa.string(), pa.int8(), pa.int32(), pa.int64(), pa.bool_(), pa.date32(), pa.float32(), pa.float64()),
+    *(pa.decimal128(5, 2), pa.decimal128(20, 10), pa.timestamp("us"), pa.timestamp("us", "UTC")),
+)
 _FLOATS = (0.0, -0.0, 1.0, 0.5, -1.5, 0.1, 1e300, float("nan"), float("inf"), 16777217.0)
 _TIMES = st.one_of(
     st.sampled_from([dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999), dt.datetime(1582, 10, 14)]),  # noqa: DTZ001
@@ -70,45 +82,66 @@ def _plain_values(kind: Any) -> st.SearchStrategy[Any]:
         most = 10**kind.precision - 1
         return st.integers(-most, most).map(lambda number: Decimal(number).scaleb(-kind.scale, WIDE))
     if types.is_timestamp(kind):
-        if kind.unit == "s":
-            return st.builds(lambda moment: moment.replace(microsecond=0, tzinfo=UTC), _TIMES)
-        times = st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2100, 1, 1)) if kind.unit == "ns" else _TIMES  # noqa: DTZ001
-        return times if kind.tz is None else times.map(lambda moment: moment.replace(tzinfo=UTC))
+        return _moments(kind)
     if types.is_date(kind):
         return st.one_of(st.sampled_from([dt.date(1, 1, 1), dt.date(9999, 12, 31)]), st.dates())
     if types.is_time(kind):
-        return st.times()
+        times = st.one_of(st.sampled_from([dt.time(0), dt.time(23, 59, 59, 999999)]), st.times())
+        return times if kind.bit_width == 64 else times.map(_in_milliseconds)
     if types.is_duration(kind):
         return st.timedeltas(dt.timedelta(0), dt.timedelta(9))
     if types.is_null(kind):
         return st.none()
     if types.is_large_binary(kind) or types.is_binary(kind):
         return st.binary(max_size=3)
-    return st.sampled_from(["", "a", "日本", "a\x00b", "1", "😀"])
+    return st.sampled_from(["", "a", "日本", "a\x00b", "1", "😀", "a/b=%41", " 007", "2026-01-31", "NaN", "null"])
 
 
-_DRAWN: dict[pa.DataType, st.SearchStrategy[Any]] = {}
+def _moments(kind: Any) -> st.SearchStrategy[Any]:
+    zone = None if kind.tz is None else UTC
+    if kind.unit == "s":
+        return st.builds(lambda moment: moment.replace(microsecond=0, tzinfo=UTC), _TIMES)
+    if kind.unit == "ns":
+        most = 2**63 - 1
+        exact = st.one_of(st.sampled_from([-most, -1, 1, most]), st.integers(-most, most))
+        times = st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2100, 1, 1))  # noqa: DTZ001
+        return st.one_of(exact.map(lambda count: pd.Timestamp(count, tz=zone)), times.map(partial(_in_zone, zone)))
+    return _TIMES.map(partial(_in_zone, zone))
 
 
-def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
-    """Values of a type, and null."""
-    if kind not in _DRAWN:
-        _DRAWN[kind] = st.one_of(_values(kind), _values(kind), _values(kind), st.none())
-    return _DRAWN[kind]
+def _in_milliseconds(time: dt.time) -> dt.time:
+    return time.replace(microsecond=time.microsecond // 1000 * 1000)
 
 
-def _values(kind: Any) -> st.SearchStrategy[Any]:
+def _in_zone(zone: Any, moment: dt.datetime) -> dt.datetime:
+    return moment.replace(tzinfo=zone)
+
+
+_DRAWN: dict[tuple[pa.DataType, bool], st.SearchStrategy[Any]] = {}
+
+
+def values(kind: pa.DataType, is_counted: bool = False) -> st.SearchStrategy[Any]:
+    """Values of a type, and null. `is_counted`: times of a day in nanoseconds are numbers, for Python has none."""
+    if (kind, is_counted) not in _DRAWN:
+        some = _values(kind, is_counted)
+        _DRAWN[kind, is_counted] = st.one_of(some, some, some, st.none())
+    return _DRAWN[kind, is_counted]
+
+
+def _values(kind: Any, is_counted: bool) -> st.SearchStrategy[Any]:
     types = pa.types
     if types.is_list(kind) or types.is_large_list(kind):
-        return st.lists(values(kind.value_type), max_size=2)
+        return st.lists(values(kind.value_type, is_counted), max_size=2)
     if types.is_struct(kind):
-        return st.fixed_dictionaries({field.name: values(field.type) for field in kind})
+        return st.fixed_dictionaries({field.name: values(field.type, is_counted) for field in kind})
     if types.is_map(kind):
-        keys = _values(kind.key_type)
-        pairs = st.lists(st.tuples(keys, values(kind.item_type)), max_size=2)
+        keys = _values(kind.key_type, is_counted)
+        pairs = st.lists(st.tuples(keys, values(kind.item_type, is_counted)), max_size=2)
         return pairs.map(
             lambda found: list({repr(canonical(key, kind.key_type)): (key, one) for key, one in found}.values())
         )
+    if is_counted and kind == pa.time64("ns"):
+        return st.one_of(st.sampled_from([1, DAY_NANOSECONDS - 1]), st.integers(0, DAY_NANOSECONDS - 1))
     return _plain_values(kind)
 
 
@@ -116,12 +149,17 @@ _ANY_PLAIN = st.sampled_from(PLAIN)
 _ANY = st.one_of(_ANY_PLAIN, _ANY_PLAIN, _ANY_PLAIN, st.sampled_from(STRANGE))
 
 
-def kinds(plain: st.SearchStrategy[pa.DataType], depth: int = DEPTH_MAX) -> st.SearchStrategy[pa.DataType]:
+KEYS = (pa.string(), pa.int32(), pa.date32(), pa.decimal128(5, 2))
+
+
+def kinds(
+    plain: st.SearchStrategy[pa.DataType], depth: int = DEPTH_MAX, keys_of: tuple[pa.DataType, ...] = KEYS
+) -> st.SearchStrategy[pa.DataType]:
     """Types, nested to a depth."""
     if depth == 0:
         return plain
-    deeper = kinds(plain, depth - 1)
-    keys = st.sampled_from([pa.string(), pa.int32(), pa.date32(), pa.decimal128(5, 2)])
+    deeper = kinds(plain, depth - 1, keys_of)
+    keys = st.sampled_from(keys_of)
     return st.one_of(
         plain,
         plain,
@@ -133,6 +171,13 @@ def kinds(plain: st.SearchStrategy[pa.DataType], depth: int = DEPTH_MAX) -> st.S
 
 STORED = kinds(_ANY_PLAIN)
 SIGNED = kinds(st.sampled_from([kind for kind in PLAIN if not pa.types.is_unsigned_integer(kind)]))
+_ARROWS = kinds(st.one_of(_ANY_PLAIN, st.sampled_from(OF_ARROW)), keys_of=(*KEYS, *OF_ARROW))
+
+
+@st.composite
+def arrows(draw: Draw[Any]) -> pa.DataType:
+    """Types that a table of `types="arrow"` keeps."""
+    return draw(_ARROWS)
 
 
 def changed(draw: Draw[Any], kind: Any) -> pa.DataType:
@@ -211,7 +256,7 @@ def lives(draw: Draw[Any], *, stored: st.SearchStrategy[pa.DataType] = STORED) -
         rows = []
         for _ in range(draw(st.sampled_from((3, 2, 4, 1, 0)))):
             mixes = form not in ARROW and not is_plain and draw(st.booleans())
-            rows.append(tuple(draw(values(kind)) for kind in (own if mixes else found)))
+            rows.append(tuple(draw(values(kind, form in ARROW)) for kind in (own if mixes else found)))
         calls.append(Call(form, names, tuple(found), rows, is_plain))
     return Life(names, tuple(own), is_partitioned, draw(st.booleans()), calls)
 
@@ -236,6 +281,8 @@ def canonical(value: Any, kind: Any) -> Any:
         return ("map", len(held), frozenset(held))
     if types.is_list(kind) or types.is_large_list(kind):
         return ("list", tuple(canonical(one, kind.value_type) for one in value))
+    if types.is_time(kind) and isinstance(value, int):
+        return ("time", value)
     return _plain(value)
 
 
@@ -254,6 +301,9 @@ def _plain(value: Any) -> Any:
         plain = plain.to_pydatetime(warn=False) if hasattr(plain, "to_pydatetime") else plain
         zoned = plain if plain.tzinfo is not None else plain.replace(tzinfo=UTC)
         return ("local" if plain.tzinfo is None else "instant", (zoned - START) // MICROSECOND, extra)
+    if isinstance(value, dt.time):
+        seconds = (value.hour * 60 + value.minute) * 60 + value.second
+        return ("time", (seconds * 10**6 + value.microsecond) * 1000)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return ("bytes", bytes(value))
     return (type(value).__name__, value)
@@ -261,11 +311,37 @@ def _plain(value: Any) -> Any:
 
 def canonical_rows(table: pa.Table, schema: pa.Schema) -> list[Any]:
     """The rows of a table, each as a tuple of what its values are."""
-    columns = [table.column(field.name).to_pylist() for field in schema]
+    columns = [_listed(table.column(field.name)) for field in schema]
     return [
         tuple(canonical(value, field.type) for value, field in zip(row, schema, strict=True))
         for row in zip(*columns, strict=True)
     ]
+
+
+def _listed(column: Any) -> list[Any]:
+    counted = as_counts(column.type)
+    found: list[Any] = (column if counted == column.type else column.cast(counted)).to_pylist()
+    return found
+
+
+def as_counts(kind: Any) -> pa.DataType:
+    """The type with numbers for times of a day in nanoseconds, of which Python's have none."""
+    types = pa.types
+    if types.is_list(kind) or types.is_large_list(kind):
+        return (pa.list_ if types.is_list(kind) else pa.large_list)(as_counts(kind.value_type))
+    if types.is_map(kind):
+        return pa.map_(as_counts(kind.key_type), as_counts(kind.item_type))
+    if types.is_struct(kind):
+        return pa.struct([(field.name, as_counts(field.type)) for field in kind])
+    return pa.int64() if kind == pa.time64("ns") else kind
+
+
+def plain_parts(kind: Any) -> Iterator[pa.DataType]:
+    """The plain types that a type is made of."""
+    if not pa.types.is_nested(kind):
+        yield kind
+    for index in range(kind.num_fields if pa.types.is_nested(kind) else 0):
+        yield from plain_parts(kind.field(index).type)
 
 
 def given_rows(calls: list[Call], schema: pa.Schema) -> Iterator[Any]:

@@ -1,12 +1,14 @@
 """The rows of a table's files as other programs find them, given the directory: DuckDB, Polars and Spark.
 
 Promises: no schema is handed to them: types are those that they find in the files; what some files lack is null there.
-Does not promise: the values of partition columns, of which readers of a directory guess the type.
+DuckDB and Polars find partition columns in the paths, in the types that they are told (`hive`), else as text.
+Does not promise: the partition columns of Spark, nor what readers of a directory guess when they are told nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,9 @@ from typing import Any
 import duckdb
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
+
+NO_COLUMNS = pa.schema([])
 
 
 def files_in(path: Path) -> list[str]:
@@ -24,20 +29,40 @@ def files_in(path: Path) -> list[str]:
 
 @cache
 def _duckdb() -> Any:
-    return duckdb.connect()
+    connection = duckdb.connect()
+    with suppress(duckdb.Error):  # without its extension icu it knows UTC alone
+        connection.execute("SET TimeZone = 'UTC'")
+    return connection
 
 
-def by_duckdb(path: Path, names: Sequence[str]) -> pa.Table:
-    chosen = ", ".join(f'"{name}"' for name in names)
-    call = "read_parquet($files, union_by_name = true, hive_partitioning = false)"
-    query = f"SELECT {chosen} FROM {call}"
+def by_duckdb(path: Path, names: Sequence[str], hive: pa.Schema = NO_COLUMNS) -> pa.Table:
+    chosen = ", ".join(f'"{name}"' for name in [*names, *hive.names])
+    told = ", ".join(f"'{field.name}': {_duckdb_type(field.type)}" for field in hive)
+    how = f"hive_partitioning = true, hive_types = {{{told}}}" if told else "hive_partitioning = false"
+    query = f"SELECT {chosen} FROM read_parquet($files, union_by_name = true, {how})"
     found: pa.Table = _duckdb().sql(query, params={"files": files_in(path)}).to_arrow_table()
     return found
 
 
-def by_polars(path: Path, names: Sequence[str]) -> pa.Table:
-    frames = [pl.read_parquet(file, hive_partitioning=False) for file in files_in(path)]
-    return pl.concat(frames, how="diagonal").select(names).to_arrow()
+def _duckdb_type(kind: Any) -> str:
+    types = pa.types
+    if types.is_timestamp(kind):
+        return "TIMESTAMP" if kind.tz is None else "TIMESTAMPTZ"
+    if types.is_decimal(kind):
+        return f"'DECIMAL({kind.precision}, {kind.scale})'"
+    if types.is_integer(kind):
+        return str(kind).upper()
+    return {"bool": "BOOLEAN", "date32[day]": "DATE", "float": "REAL", "double": "DOUBLE"}.get(str(kind), "VARCHAR")
+
+
+def by_polars(path: Path, names: Sequence[str], hive: pa.Schema = NO_COLUMNS) -> pa.Table:
+    told: Any = pl.from_arrow(hive.empty_table()).schema if len(hive) else None
+    frames = []
+    for file in files_in(path):
+        held = [name for name in pq.read_schema(file).names if name in names]
+        frame = pl.scan_parquet(file, hive_partitioning=told is not None, hive_schema=told)
+        frames.append(frame.select(*held, *hive.names).collect())
+    return pl.concat(frames, how="diagonal").select(*names, *hive.names).to_arrow()
 
 
 def spark_frame(spark: Any, path: Path, names: Sequence[str]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import mmap
+import re
 import struct
 from decimal import Decimal
 from typing import Any
@@ -36,7 +37,8 @@ KEPT: list[pa.DataType] = [
     pa.list_(pa.struct([("a", pa.int8()), ("b", pa.map_(pa.string(), pa.list_(pa.date32())))])),
 ]
 OF_ARROW: list[pa.DataType] = [
-    *(pa.float16(), pa.time32("ms"), pa.time64("us"), pa.time64("ns"), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
+    *(pa.float16(), pa.time32("ms"), pa.time64("us"), pa.time64("ns"), pa.timestamp("ns"), pa.timestamp("ns", "UTC")),
+    *(pa.decimal256(39, 0), pa.decimal256(76, 76)),
 ]
 ZONED = dt.datetime(2026, 1, 31, 12, tzinfo=dt.timezone.utc)
 NAIVE = ZONED.replace(tzinfo=None)
@@ -128,8 +130,17 @@ def test_a_type_of_arrow_is_kept_where_the_tables_types_are_arrows(kind: pa.Data
         given = pa.schema([("c", form)])
         assert storable(given, types="arrow") == given
         assert schema_of(columns_of(given, "arrow")) == given
-    with pytest.raises(InvalidRequestError, match="no text form"):
+    with pytest.raises(InvalidRequestError, match="no text form") as refused:
         check_partition_columns(["c"], pa.schema([("c", kind), ("x", pa.int8())]))
+    assert refused.value.context == {"column": "c", "type": str(kind)}
+
+
+@pytest.mark.parametrize("kind", [pa.duration("us"), pa.decimal128(5, -1), pa.decimal256(50, 51)], ids=str)
+def test_a_type_that_no_files_tell_is_refused_where_the_tables_types_are_arrows_too(kind: pa.DataType) -> None:
+    with pytest.raises(InvalidRequestError, match=f"'c' is of type {re.escape(str(kind))}, which no table holds"):
+        storable(one(kind), types="arrow")
+    with pytest.raises(InvalidRequestError, match="which Spark cannot read"):
+        storable(one(kind))
 
 
 @pytest.mark.parametrize(("kind", "stored", "values"), CHANGED, ids=lambda value: str(value)[:40])

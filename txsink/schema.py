@@ -16,7 +16,7 @@ Does not promise: to change the type of a column. int64 data does not go into an
     null                                        null: no type yet; the first data with a type gives it one
     time, duration, interval, union, extension  refused
 
-A table that was created with `types="arrow"` keeps float16, time and nanoseconds as they are; Spark does not read them.
+A table created with `types="arrow"` keeps float16, time, nanoseconds and decimals of 39 to 76 digits; Spark has none.
 
 Every stored field is nullable, nested ones too: what a producer declares non-null, its data need not keep.
 """
@@ -50,7 +50,7 @@ STORED_AS: dict[pa.DataType, pa.DataType] = {
 }
 # What a table whose types are Arrow's holds besides: Spark 4 reads none of it.
 _OF_ARROW = {pa.float16(), pa.time32("ms"), pa.time64("us"), pa.time64("ns")}
-_DECIMAL_DIGITS_MAX = 38
+_DIGITS_MAX = 38
 _PLAIN_EXPONENTS = range(-3, 7)  # where Java writes a floating-point number without an exponent
 _CIVIL = re.compile(r"(?!0000)\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d+)?)?")
 
@@ -89,8 +89,8 @@ def _stored(kind: pa.DataType, path: str, *, is_arrow: bool) -> pa.DataType:
         return STORED_AS[kind]
     if types.is_timestamp(kind):
         return pa.timestamp("ns" if is_arrow and kind.unit == "ns" else "us", None if kind.tz is None else "UTC")
-    if types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= _DECIMAL_DIGITS_MAX:
-        return pa.decimal128(kind.precision, kind.scale)
+    if types.is_decimal(kind) and 0 <= kind.scale <= kind.precision and (is_arrow or kind.precision <= _DIGITS_MAX):
+        return kind if kind.precision > _DIGITS_MAX else pa.decimal128(kind.precision, kind.scale)
     if types.is_dictionary(kind):
         return _stored(kind.value_type, path, is_arrow=is_arrow)
     if types.is_fixed_size_binary(kind) and not isinstance(kind, pa.BaseExtensionType):
@@ -104,14 +104,14 @@ def _stored(kind: pa.DataType, path: str, *, is_arrow: bool) -> pa.DataType:
         _check_names(kind, f"{path}.")
         kinds = [_stored(part.type, f"{path}.{part.name}", is_arrow=is_arrow) for part in kind]
         return pa.struct([pa.field(part.name, one) for part, one in zip(kind, kinds, strict=True)])
-    found = f"column {path!r} is of type {kind}, which Spark cannot read"
+    found = f"column {path!r} is of type {kind}, which {'no table holds' if is_arrow else 'Spark cannot read'}"
     raise InvalidRequestError("", found, _advice(kind), column=path, type=str(kind))
 
 
 def _advice(kind: pa.DataType) -> str:
     types = pa.types
     if types.is_decimal(kind):
-        return f"Cast it to a decimal of at most {_DECIMAL_DIGITS_MAX} digits and a scale from 0 to its precision"
+        return f"Cast it to a decimal of at most {_DIGITS_MAX} digits and a scale from 0 to its precision"
     if types.is_time(kind) or types.is_duration(kind) or types.is_interval(kind):
         return "Cast it to an integer or to a string"
     if isinstance(kind, pa.BaseExtensionType):
@@ -304,10 +304,11 @@ def check_partition_columns(columns: Sequence[str], schema: pa.Schema, what: str
     """Refuse partition columns that a table of this (stored) schema cannot have."""
     for column in columns:
         if problem := _partition_problem(column, columns, schema):
-            found = f"{column!r} cannot be a partition column: {problem}"
-            meant = [] if column in schema.names else schema.names
+            found, known = f"{column!r} cannot be a partition column: {problem}", column in schema.names
+            context = {"column": column} | ({"type": str(schema.field(column).type)} if known else {})
             otherwise = "Give another partition_by: an empty table takes it"
-            raise InvalidRequestError(what, found, did_you_mean(column, meant, otherwise, or_else=True), column=column)
+            advice = did_you_mean(column, [] if known else schema.names, otherwise, or_else=True)
+            raise InvalidRequestError(what, found, advice, **context)
     if columns and len(columns) == len(schema):
         found = "every column is a partition column, so the files would hold none"
         raise InvalidRequestError(what, found, "Leave one column out")
@@ -321,7 +322,7 @@ def _partition_problem(column: str, columns: Sequence[str], schema: pa.Schema) -
     if columns.count(column) > 1:
         return "it is named twice"
     kind = schema.field(column).type
-    has_none = pa.types.is_nested(kind) or pa.types.is_binary(kind) or kind in _OF_ARROW
+    has_none = pa.types.is_nested(kind) or pa.types.is_binary(kind) or kind in _OF_ARROW or pa.types.is_decimal256(kind)
     if has_none or (pa.types.is_timestamp(kind) and kind.unit == "ns"):
         return f"a value of type {kind} has no text form"
     return None
