@@ -18,6 +18,7 @@ from advice import advised, advised_in_print
 from advised_calls import Wrong, follow, gives
 from place import Place, commit, prepared, rows
 from seen import by_log
+from txsink import conversion as convert
 from txsink import paths
 from txsink.cli import main as cli
 from txsink.delta import log as delta
@@ -126,6 +127,33 @@ def test_a_column_without_nulls_is_filled(place: Place) -> None:
         place.write(2, {"id": [2], "n": pa.array([None], pa.int64())})
     place.write(2, {"id": [2], "n": [0]})
     assert ids(place) == [1, 2]
+
+
+@pytest.mark.parametrize("rows_of_it", [1, 0])
+def test_a_partition_column_of_a_new_table_is_given_a_type(place: Place, rows_of_it: int) -> None:
+    """Found: the table was made, and no reader of Delta opened it."""
+    nulls = pa.table({"id": pa.array([1], pa.int64()), "p": pa.nulls(1)}).slice(0, rows_of_it)
+    words = "Give the column a type: write it with a schema"
+    with advised("delta.actions.require_partition_types", words):
+        place.write(1, nulls, partition_by=["p"], **NEW)
+    assert not (place.path / paths.DELTA_DIRECTORY).exists()
+    place.write(1, nulls.set_column(1, "p", nulls["p"].cast(pa.string())))
+    place.write(2, {"id": [2], "p": [None]})
+    assert ids(place) == ([1, 2] if rows_of_it else [2])
+
+
+def test_a_partition_column_of_a_table_to_be_converted_is_given_a_type(place: Place) -> None:
+    place.write(1, {"id": [1], "p": [None]}, partition_by=["p"])
+    with advised("delta.actions.require_partition_types", "Give the column a type: write it with a schema"):
+        to_delta(place)
+    place.write(2, {"id": [2], "p": pa.array([None], pa.date32())})
+    to_delta(place)
+    assert ids(place) == [1, 2]
+
+
+def to_delta(place: Place) -> None:
+    log = place.table().log
+    convert.to_delta(log, delta.DeltaLog(log.store, log.root, place.stamps, str(place.path)))
 
 
 def test_text_that_is_too_long_or_too_short_is_cut_or_filled(place: Place) -> None:

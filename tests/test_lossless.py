@@ -21,14 +21,19 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 import ledger
 from lossless import (
+    ARROW,
+    FORMS,
     OF_ARROW,
     PARTITIONS,
+    PLAIN,
     SIGNED,
     Call,
     Life,
     arrows,
+    as_key,
     canonical_rows,
     given_rows,
+    kinds,
     lives,
     plain_parts,
     values,
@@ -295,6 +300,43 @@ def test_every_value_of_a_partition_is_read_by_duckdb_and_polars(directory: Path
 
     prop()
     assert seen["partition values read"] >= 8 * 30 * SCALE
+
+
+AROUND = (lambda kind: kind, pa.list_, lambda kind: pa.struct([("x", kind)]), lambda kind: pa.map_(pa.string(), kind))
+
+
+@st.composite
+def maps(draw: Any) -> tuple[Call, bool]:
+    """A map, alone or within another type, and whether one of its keys stands in it twice."""
+    key = draw(st.one_of(kinds(st.sampled_from(PLAIN), 1, (pa.string(),)), st.sampled_from(OF_ARROW)))
+    form = draw(st.sampled_from(FORMS))
+    few = draw(st.lists(values(key, form in ARROW).filter(lambda one: one is not None), min_size=1, max_size=3))
+    keys = draw(st.lists(st.sampled_from([*few, *(-one for one in few if isinstance(one, float))]), max_size=3))
+    around = draw(st.integers(0, len(AROUND) - 1))
+    pairs = [(one, 1) for one in keys]
+    value = (pairs, [pairs], {"x": pairs}, [("a", pairs)])[around]
+    call = Call(form, ("c", "id"), (AROUND[around](pa.map_(key, pa.int8())), pa.int64()), [(value, 1)], is_plain=True)
+    return call, len({as_key(one, key) for one in keys}) < len(keys)
+
+
+def test_a_key_twice_in_a_map_is_refused_and_no_other_map_is(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    seen: Counter[str] = Counter()
+
+    @tried(600)
+    @given(maps())
+    def prop(drawn: tuple[Call, bool]) -> None:
+        call, is_twice = drawn
+        first = call._replace(form="table", rows=[])  # which tells the types
+        life = Life(call.names, call.kinds, False, False, [first, call])
+        written = check(life, Place(tmp_path / "T"), Memory(), seen, types="arrow")
+        assert (call in written.refused) is is_twice
+        seen["with a key twice"] += is_twice
+
+    prop()
+    tell(capsys, "maps in memory", "memory", seen)
+    assert min(seen["with a key twice"], seen["tables"] - seen["with a key twice"]) > 100 * SCALE
 
 
 SPARK_TABLES, SPARK_TABLES_A_QUERY = 300, 15

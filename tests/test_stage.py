@@ -24,6 +24,7 @@ from txsink import paths
 from txsink.errors import CorruptError, InvalidRequestError, TxsinkError, UnavailableError
 from txsink.schema import columns_of, partition_values, schema_of
 from txsink.staging.buffer import pieces
+from txsink.staging.conform import require_sound
 from txsink.staging.epoch_stager import EpochStager, StagedFile, StageOptions, verify
 from txsink.staging.parquet import ParquetOutput
 from txsink.store.local.store import LocalStore
@@ -364,6 +365,14 @@ NO_TEXT = pa.Array.from_buffers(
 )
 COUNTS = pa.map_(pa.string(), pa.int64())
 REPEATED = [[("a", 1)], [], None, [("b", 1), ("a", 2), ("b", None)]]
+POINT = pa.struct([("x", pa.float64()), ("y", pa.list_(pa.int8()))])
+
+
+def twice(kind: pa.DataType, one: Any, other: Any) -> pa.Array[Any]:
+    """Maps, one of which has these two keys."""
+    return pa.array([[(one, 1)], None, [(one, 1), (other, 2)]], pa.map_(kind, pa.int8()))
+
+
 UNSOUND: list[tuple[pa.Array[Any], str]] = [
     (NO_TEXT, "text that is not UTF-8"),
     (NO_TEXT.cast(pa.large_string(), safe=False), "text that is not UTF-8"),
@@ -373,6 +382,20 @@ UNSOUND: list[tuple[pa.Array[Any], str]] = [
     (pa.array([REPEATED], pa.list_(COUNTS)), "a map with the key 'b' twice"),
     (pa.array([{"m": one} for one in REPEATED], pa.struct([("m", COUNTS)])), "a map with the key 'b' twice"),
     (pa.array([[(1, REPEATED[3])]], pa.map_(pa.int8(), COUNTS)), "a map with the key 'b' twice"),
+    (twice(pa.float64(), 0.0, -0.0), "a map with the key 0.0 twice"),
+    (twice(pa.float32(), float("nan"), float("nan")), "a map with the key nan twice"),
+    (twice(pa.timestamp("us"), -(2**62), -(2**62)), f"a map with the key {-(2**62)} twice"),
+    (twice(pa.date32(), 2**30, 2**30), f"a map with the key {2**30} twice"),
+    (twice(POINT, {"x": 0.0, "y": [1]}, {"x": -0.0, "y": [1]}), """a map with the key "{'x': 0.0, 'y': [1]}" twice"""),
+    (twice(POINT, {"x": None, "y": None}, {"x": None, "y": None}), "a map with the key "),
+    (twice(COUNTS, [("a", 1)], [("a", 1)]), "a map with the key "),
+]
+ONCE = [
+    twice(pa.float64(), 1.0, -1.0),
+    twice(POINT, {"x": 0.0, "y": [1]}, {"x": 0.0, "y": [2]}),
+    twice(POINT, {"x": None, "y": []}, {"x": 0.0, "y": None}),
+    twice(pa.list_(pa.time64("ns")), [1], [2]),
+    twice(pa.list_(pa.date32()), [2**30], [2**30 - 1]),
 ]
 
 
@@ -384,6 +407,11 @@ def test_what_arrow_can_hold_and_readers_cannot_is_refused(stage: Stage, array: 
     assert f"column 'c' holds {found}" in caught.value.found
     assert caught.value.context["type"] == str(array.type).replace("large_string", "string")
     assert stager.finish() == []
+
+
+@pytest.mark.parametrize("array", ONCE, ids=lambda value: str(value.type))
+def test_keys_that_only_look_alike_are_two_keys(array: pa.Array[Any]) -> None:
+    require_sound(pa.table({"c": array}), "write rows")
 
 
 def test_a_key_may_stand_in_many_maps(stage: Stage) -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 
 from txsink import paths
+from txsink.delta import actions as delta_actions
 from txsink.delta.actions import Made, add_of, begun, info_of, new_fields, remove_of, txn_of, zoned_columns
 from txsink.delta.files import told
 from txsink.delta.log import DeltaLog
@@ -58,6 +59,7 @@ def to_delta(log: Log, delta: DeltaLog) -> Converted:
         admission.require_types_of_delta(at.types, what)
         if not at.columns:
             raise InvalidRequestError(what, "it has no columns yet", "Write its first rows, then convert it")
+        delta_actions.require_partition_types(at.partition_columns, at.columns, what)
         delta.load()
         if delta.exists and delta.state.table_id != at.table_id:
             raise ConflictError(what, "another Delta table lies there", "Remove its _delta_log first")

@@ -16,7 +16,7 @@ from txsink import schema
 from txsink.delta import state as states
 from txsink.delta.log import ZONED, fields_of, zoned_text
 from txsink.delta.state import Action, DeltaState
-from txsink.errors import ConflictError
+from txsink.errors import ConflictError, InvalidRequestError
 from txsink.records import Column, DataFile
 
 
@@ -79,6 +79,17 @@ def begun(found: DeltaState, made: Made, columns: tuple[Column, ...], what: str)
     protocol = states.protocol_for(found, new)
     metadata = _metadata(found, new, made) if new else None
     return [action for action in (protocol, metadata) if action is not None]
+
+
+def require_partition_types(by: tuple[str, ...], columns: tuple[Column, ...], what: str) -> None:
+    """Refuse a new Delta table that would not have a column for each of its partitions: no reader opens it."""
+    typed = {field["name"] for field in fields_of(columns, what)}
+    for name in by:
+        if name not in typed:
+            found = f"partition column {name!r} has no type yet: its values are all null, and Delta needs one"
+            raise InvalidRequestError(
+                what, found, "Give the column a type: write it with a schema", column=name, type="null"
+            )
 
 
 def zoned_columns(columns: tuple[Column, ...], partition_columns: tuple[str, ...]) -> set[str]:

@@ -7,6 +7,7 @@ Does not promise: to keep what is no value: the metadata of fields, and whether 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -101,16 +102,39 @@ def _repeated_key(array: Any) -> str:
         parts = [array.values]
     elif pa.types.is_map(array.type):
         keys = pa.ListArray.from_arrays(array.offsets, array.keys)
-        if not pa.types.is_nested(keys.type.value_type):
-            pairs = pa.table({"map": pc.list_parent_indices(keys), "key": pc.list_flatten(keys)})
-            counts = pairs.group_by(["map", "key"]).aggregate([([], "count_all")])
-            again = counts.filter(pc.greater(counts["count_all"], 1))
-            if again.num_rows:
-                return repr(again["key"][0].as_py())[:_SHOWN_CHARS]
+        pairs = pa.table({"map": pc.list_parent_indices(keys), "key": _comparable(pc.list_flatten(keys))})
+        counts = pairs.group_by(["map", "key"]).aggregate([([], "count_all")])
+        again = counts.filter(pc.greater(counts["count_all"], 1))
+        if again.num_rows:
+            return _shown(again["key"][0], repr)
         parts = [array.keys, array.items]
     else:
         parts = []
     return next(filter(None, map(_repeated_key, parts)), "")
+
+
+def _comparable(keys: Any) -> Any:
+    """The keys, of which two are equal if readers take them for one key: 0.0 and -0.0 are one."""
+    kind = keys.type
+    if pa.types.is_nested(kind):
+        return pa.array([repr(_plain(key)) for key in keys], pa.string())
+    if not pa.types.is_floating(kind):
+        return keys
+    numbers = keys.cast(pa.float64())
+    return pc.if_else(pc.is_nan(numbers), math.nan, pc.add(numbers, 0.0))
+
+
+def _plain(key: Any) -> Any:
+    """A key that holds others, in Python's values, which are the same if the keys are."""
+    if not key.is_valid:
+        return None
+    if pa.types.is_struct(key.type):
+        return {field.name: _plain(key[index]) for index, field in enumerate(key.type)}
+    if pa.types.is_nested(key.type):
+        return [_plain(part) for part in key.values]
+    if pa.types.is_floating(key.type):
+        return float(key.as_py()) + 0.0
+    return key.value if pa.types.is_temporal(key.type) else key.as_py()
 
 
 def _converted(column: Any, field: pa.Field[Any], what: str) -> Any:
@@ -146,12 +170,16 @@ def _first_unfit(column: Any, kind: pa.DataType) -> str:
             column = column.slice(len(half))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             column = half
-    if not len(column):
-        return ""
+    return _shown(column[0], str) if len(column) else ""
+
+
+def _shown(value: Any, form: Callable[[Any], str]) -> str:
     try:
-        return str(column[0])[:_SHOWN_CHARS]
-    except (OverflowError, ValueError):  # a time that Python has no object for
-        return str(column.cast(pa.int64())[0])
+        return form(value.as_py())[:_SHOWN_CHARS]
+    except (OverflowError, ValueError):  # a time that Python has no object for, or what holds one
+        if pa.types.is_dictionary(value.type):
+            return _shown(value.value, form)
+        return str(getattr(value, "value", f"a value of type {value.type}"))
 
 
 def _each(column: Any, change: Any) -> Any:

@@ -26,7 +26,7 @@ from contextlib import suppress
 import msgspec
 
 from txsink import paths
-from txsink.delta import checkpoints as delta_upkeep, state as states
+from txsink.delta import actions as delta_actions, checkpoints as delta_upkeep, state as states
 from txsink.delta.actions import Made, add_of, begun, info_of, new_fields, remove_of, txn_of, zoned_columns
 from txsink.delta.files import require_values, told
 from txsink.delta.log import DeltaLog, columns_of, fields_of
@@ -120,6 +120,9 @@ class DeltaPublisher:
             if files and not fields:
                 problem = "its rows are the table's first, and no column has a type yet"
                 raise InvalidRequestError(what, problem, "Give a column a type: Delta has no columns without one")
+            if fields:
+                all_columns = union(self.log.state.columns, columns)
+                delta_actions.require_partition_types(self.log.state.partition_columns, all_columns, what)
             return Admission()
         states.require_writable(found, what)
         if mode != APPEND:
