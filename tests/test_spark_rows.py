@@ -19,13 +19,13 @@ import pytest
 import spark_session
 import txsink
 from seen import rows_of
-from txsink.errors import InternalError
+from txsink.errors import InternalError, InvalidRequestError
 from txsink.staging.adopt import Guest
 
 if reason := spark_session.missing():
     pytest.skip(reason, allow_module_level=True)
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import pyspark_txsink
 from test_spark import BOTH, Write, fast, ids, left, plain
@@ -180,6 +180,49 @@ def test_text_that_is_not_utf8_is_refused_by_its_column(
     assert ids(spark, table) == [0]
     write(spark.range(1, 2).selectExpr("id", f"if(id = 0, {text}, null) `odd one`"), table, "w", 1)
     assert ids(spark, table) == [0, 1]
+    assert left(table) == []
+
+
+def with_keys(spark: SparkSession, keys: pa.Array, around: str) -> DataFrame:
+    """A map with these keys, and one with one of them; Spark's own functions make none with a key twice."""
+    twice, once = [(key, 1) for key in keys.to_pylist()], [(keys[0].as_py(), 1)]
+    maps = pa.array([twice, once, None], pa.map_(keys.type, pa.int64()))
+    df = spark.createDataFrame(pa.table({"id": pa.array([0, 1, 2]), "m": maps}))
+    return df.selectExpr("id", f"{around} `odd one`")
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("keys", "around"),
+    [
+        (pa.array(["a", "b", "a"]), "m"),
+        (pa.array([0.0, -0.0]), "m"),
+        (pa.array([float("nan"), float("nan")]), "array(null, m)"),
+        (pa.array([{"x": 1}, {"x": 1}]), "named_struct('f', m)"),
+        (pa.array([[1], [1]]), "m"),
+        (pa.array([b"a", b"a"]), "map('k', array(named_struct('f', m)))"),
+    ],
+)
+def test_a_key_twice_in_a_map_is_refused_by_its_column(
+    spark: SparkSession, table: Path, write: Write, keys: pa.Array, around: str
+) -> None:
+    """DuckDB opens no file that holds such a map. Spark's Python has no dict for keys that are lists."""
+    df = with_keys(spark, keys, around)
+    write(df.where("id > 0"), table, "w", 0)
+    with pytest.raises(Exception, match="column 'odd one' holds a map with "):
+        write(df.where("id < 2"), table, "w", 1)
+    assert rows_of(table) == [1, 2]
+    write(df.where("id = 2"), table, "w", 1)
+    assert rows_of(table) == [1, 2, 2]
+    assert left(table) == []
+
+
+def test_the_fast_path_says_which_key_stands_twice(spark: SparkSession, table: Path) -> None:
+    df = with_keys(spark, pa.array(["b", "a", "c", "a"]), "m")
+    with pytest.raises(
+        InvalidRequestError, match=r"column 'odd one' holds a map with the key a twice\. Change the value"
+    ):
+        fast(df, table, "w", 0)
     assert left(table) == []
 
 

@@ -1,18 +1,20 @@
 """What a write hands to Spark's tasks, against what the staged files hold.
 
 Promises: an epoch whose files do not hold as many rows as were handed over is refused, wherever the difference comes
-from; so is one with a value that could not be read back: text that is not UTF-8, and a partition value that the name
-of a directory cannot tell.
+from; so is one with a value that could not be read back: text that is not UTF-8, a key twice in a map, and a partition
+value that the name of a directory cannot tell.
 Relies on: Spark's observation, which counts each task once however often it was tried.
 Does not promise: to compare values. Spark's writer is believed in what it writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, cast
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as sql
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from pyspark_txsink import session
 from pyspark_txsink.types import quoted
@@ -21,7 +23,9 @@ from txsink.paths import NULL_PARTITION
 from txsink.staging.epoch_stager import StagedFile
 
 _TEXT = "column {!r} holds text that is not UTF-8: 0x"
+_KEY = "column {!r} holds a map with "
 _NAME = "partition column {!r} holds {!r}, which stands for null in the names of directories"
+_IsBad: TypeAlias = Callable[[Column, DataType], Column | None]
 
 
 class Counted:
@@ -64,36 +68,50 @@ def is_one_machine(spark: SparkSession) -> bool:
 
 
 def _faults(name: str, kind: DataType) -> list[Column]:
-    """For a row whose text in the column is not UTF-8: what is wrong with it, else null."""
+    """For a row whose value in the column no reader gives back: what is wrong with it, else null."""
     column = sql.col(quoted(name))
-    bad = _is_bad(column, kind)
-    if bad is None:
-        return []
-    value = sql.hex(sql.substring(column.cast("binary"), 1, 32)) if kind == StringType() else sql.lit("..")
-    return [sql.when(bad, sql.concat(sql.lit(_TEXT.format(name)), value))]
+    text = sql.hex(sql.substring(column.cast("binary"), 1, 32)) if kind == StringType() else sql.lit("..")
+    key = _first_repeated(column) if isinstance(kind, MapType) and kind.keyType != BinaryType() else sql.lit("a key")
+    looks = [(_is_not_utf8, _TEXT, text, ""), (_has_key_twice, _KEY, key, " twice")]
+    bad = [(_in_any_part(column, kind, is_bad), sql.lit(said.format(name)), *shown) for is_bad, said, *shown in looks]
+    return [sql.when(one, sql.concat(said, value, sql.lit(end))) for one, said, value, end in bad if one is not None]
 
 
-def _is_bad(column: Column, kind: DataType) -> Column | None:
-    if isinstance(kind, StringType):
-        return ~sql.is_valid_utf8(column)
-    if isinstance(kind, ArrayType):
-        return _is_any(column, kind.elementType)
-    if isinstance(kind, MapType):
-        return _any([_is_any(sql.map_keys(column), kind.keyType), _is_any(sql.map_values(column), kind.valueType)])
-    if isinstance(kind, StructType):
-        return _any([_is_bad(column.getField(field.name), field.dataType) for field in kind.fields])
-    return None
+def _is_not_utf8(column: Column, kind: DataType) -> Column | None:
+    return ~sql.is_valid_utf8(column) if isinstance(kind, StringType) else None
 
 
-def _is_any(column: Column, element: DataType) -> Column | None:
-    if _is_bad(column, element) is None:
+def _has_key_twice(column: Column, kind: DataType) -> Column | None:
+    if not isinstance(kind, MapType):
         return None
-    return sql.exists(column, lambda one: sql.coalesce(_is_bad(one, element), sql.lit(False)))  # noqa: FBT003 -- a value
+    keys = sql.map_keys(column)
+    return sql.size(sql.array_distinct(keys)) < sql.size(keys)
 
 
-def _any(conditions: Sequence[Column | None]) -> Column | None:
-    found = [sql.coalesce(condition, sql.lit(False)) for condition in conditions if condition is not None]  # noqa: FBT003
-    return sql.greatest(*found) if len(found) > 1 else (found[0] if found else None)
+def _first_repeated(column: Column) -> Column:
+    keys = sql.map_keys(column)
+    again = sql.filter(keys, lambda key: sql.size(sql.filter(keys, lambda other: other.eqNullSafe(key))) > 1)
+    return sql.coalesce(sql.concat(sql.lit("the key "), sql.get(again, 0).cast("string")), sql.lit("a key"))
+
+
+def _in_any_part(column: Column, kind: DataType, is_bad: _IsBad) -> Column | None:
+    """Whether the value, or a part of it at any depth, is bad; null for a type that has no such parts."""
+    found = [is_bad(column, kind)]
+    if isinstance(kind, ArrayType):
+        found.append(_in_any_element(column, kind.elementType, is_bad))
+    elif isinstance(kind, MapType):
+        found.append(_in_any_element(sql.map_keys(column), kind.keyType, is_bad))
+        found.append(_in_any_element(sql.map_values(column), kind.valueType, is_bad))
+    elif isinstance(kind, StructType):
+        found += [_in_any_part(column.getField(field.name), field.dataType, is_bad) for field in kind.fields]
+    some = [sql.coalesce(one, sql.lit(False)) for one in found if one is not None]  # noqa: FBT003 -- a value
+    return sql.greatest(*some) if len(some) > 1 else (some[0] if some else None)
+
+
+def _in_any_element(column: Column, element: DataType, is_bad: _IsBad) -> Column | None:
+    if _in_any_part(column, element, is_bad) is None:
+        return None
+    return sql.exists(column, lambda one: cast("Column", _in_any_part(one, element, is_bad)))
 
 
 def _taken_for_null(name: str, text: str) -> Column:
