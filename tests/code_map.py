@@ -97,12 +97,14 @@ TESTS: dict[str, str] = {
     "records": "entry layout",
     "schema": "schema columns rows",
     "staging.adopt": "adopt stager",
+    "staging.conform": "schema stage",
     "staging.epoch_stager": "stage stager",
-    "staging.parquet": "parquet stage",
+    "staging.parquet": "parquet stats stage",
     "staging.place": "stager stage",
     "staging.rows": "rows columns bad_input",
     "staging.stager": "stager",
     "staging.statistics": "stats parquet",
+    "staging.values": "values rows",
     "store.local.errors": "store_local",
     "store.local.mounts": "mounts",
     "store.local.store": "store_local simdisk",
@@ -138,9 +140,10 @@ MODULES: dict[str, Module] = {
     **{
         f"spark.{name}": Module(f"pyspark_txsink.{name}", tests)
         for name, tests in {
-            "arrow": "spark_parts", "counted_rows": "spark_parts", "fast": "spark_parts", "identity": "spark_parts",
-            "listener": "spark", "options": "spark_parts", "parcel": "spark_parts", "reader": "spark_parts",
-            "session": "spark_parts", "table": "spark_parts", "types": "spark_parts", "writers": "spark_parts",
+            "arrow": "spark_parts", "counted_rows": "spark_parts spark_expressions", "fast": "spark_parts",
+            "identity": "spark_parts", "listener": "spark", "options": "spark_parts", "parcel": "spark_parts",
+            "reader": "spark_parts", "session": "spark_parts", "table": "spark_parts",
+            "types": "spark_parts spark_expressions", "writers": "spark_parts",
         }.items()
     },
 }  # fmt: skip

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import pickle
 from contextlib import suppress
 from pathlib import Path
@@ -265,6 +267,31 @@ def test_a_wrong_value_is_refused_by_the_options_name(options: dict[str, Any], f
     with pytest.raises(InvalidRequestError) as caught:
         StageOptions.of(**options)
     assert found in str(caught.value)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_every_level_that_there_is_is_taken_and_no_other(compression: Any) -> None:
+    least, most = pa.Codec.minimum_compression_level(compression), pa.Codec.maximum_compression_level(compression)
+    for level in (least, most):
+        assert StageOptions(compression=compression, compression_level=level).compression_level == level
+    for level in (least - 1, most + 1):
+        with pytest.raises(InvalidRequestError, match=f"compression_level is {level}. Use {least} to {most} for"):
+            StageOptions(compression=compression, compression_level=level)
+
+
+def test_a_column_with_nan_in_any_row_group_has_no_bounds(store: LocalStore, tmp_path: Path) -> None:
+    """A footer leaves NaN out, so that its bounds would have a reader pass the row by."""
+    groups = [pa.table({"id": [at], "x": [value], "y": [value]}) for at, value in enumerate((1.0, math.nan, 2.0))]
+    groups[1] = groups[1].set_column(2, "y", pa.array([1.5]))
+    output = ParquetOutput(store.create(str(tmp_path / NAME)), NAME, groups[0], StageOptions(), has_stats=True)
+    assert (output.rows, output.groups) == (0, 0)
+    for count, group in enumerate(groups, 1):
+        output.write(group)
+        assert (output.rows, output.groups) == (count, count)
+    found = json.loads(output.seal().stats)
+    assert found["minValues"] == {"id": 0, "y": 1.0}
+    assert found["maxValues"] == {"id": 2, "y": 2.0}
+    assert pq.read_metadata(tmp_path / NAME).num_row_groups == 3
 
 
 def test_options_survive_pickling() -> None:

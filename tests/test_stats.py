@@ -301,3 +301,51 @@ def test_a_nan_is_found_in_the_very_column_that_holds_it() -> None:
 def test_a_long_text_is_bounded_by_the_least_text_of_its_length_above_it(value: str, greatest: str) -> None:
     """Planted: a text of exactly the length kept was cut, and half characters began or ended one too early or late."""
     assert told(pa.table({"c": [value]}))["maxValues"] == {"c": greatest}
+
+
+TWO = pa.schema([("a", pa.int64()), ("s", pa.struct([("x", pa.float64()), ("y", pa.int64())]))])
+
+
+@pytest.mark.parametrize(
+    ("properties", "told_of"),
+    [
+        ({"delta.dataSkippingNumIndexedCols": "-1"}, [("a",), ("s", "x"), ("s", "y")]),
+        ({"delta.dataSkippingNumIndexedCols": "many"}, [("a",), ("s", "x"), ("s", "y")]),
+        ({"delta.dataSkippingNumIndexedCols": "2"}, [("a",), ("s", "x")]),
+        ({"delta.dataSkippingNumIndexedCols": "0"}, []),
+        ({"delta.dataSkippingStatsColumns": ""}, []),
+        ({"delta.dataSkippingStatsColumns": "s.y"}, [("s", "y")]),
+    ],
+    ids=str,
+)
+def test_a_table_has_statistics_of_the_columns_its_properties_ask_for(
+    properties: dict[str, str], told_of: list[tuple[str, ...]]
+) -> None:
+    assert [place.leaf for place in statistics.Indexed.of(properties).leaves(TWO)] == told_of
+
+
+def test_only_floating_point_columns_with_bounds_are_in_doubt() -> None:
+    """Others need no look at their rows: integers hold no NaN, and without bounds there is nothing to believe."""
+    table = pa.table({"i": [1, 2], "f": [1.0, 2.0], "g": [1.0, 2.0], "nulls": pa.array([None, None], pa.float64())})
+    footer = footer_of(table, write_statistics=["i", "f", "nulls"])
+    assert statistics.doubtful(footer, statistics.Indexed()) == [("f",)]
+
+
+def test_a_field_is_not_absent_because_a_column_of_its_name_is() -> None:
+    table = pa.table({"s": [{"x": 1}, {"x": None}], "x": [5, 6]})
+    known = statistics.of_footer(footer_of(table.select(["s"])), set())
+    found = json.loads(statistics.fitted(known, table.schema, statistics.Indexed(), {"x"}) or "")
+    assert found["nullCount"] == {"s": {"x": 1}, "x": 2}
+
+
+def test_how_many_nulls_a_column_has_is_known_or_not() -> None:
+    nulls = pa.array([{"x": None}, {"x": None}], pa.struct([("x", pa.int64())]))
+    text = statistics.of_footer(footer_of(pa.table({"a": [1, None], "s": nulls})))
+    assert [statistics.nulls_in(text, leaf) for leaf in (("a",), ("s", "x"), ("b",))] == [1, 2, None]
+    assert statistics.nulls_in("", ("a",)) is None
+
+
+def test_a_file_may_have_no_rows() -> None:
+    assert statistics.rows_in('{"numRecords":0}') == 0
+    assert statistics.rows_in('{"numRecords":1}') == 1
+    assert statistics.rows_in(statistics.counted(5)) == 5
