@@ -18,8 +18,7 @@ from advice import advised, advised_in_print
 from advised_calls import Wrong, follow, gives
 from place import Place, commit, prepared, rows
 from seen import by_log
-from txsink import conversion as convert
-from txsink import paths
+from txsink import conversion as convert, paths
 from txsink.cli import main as cli
 from txsink.delta import log as delta
 from txsink.schema import columns_of

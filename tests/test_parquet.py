@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from txsink.errors import InvalidRequestError, UnavailableError
+from txsink.errors import CorruptError, InvalidRequestError, UnavailableError
 from txsink.records import DataFile
-from txsink.staging.parquet import ParquetOutput, StageOptions, identity, verify
+from txsink.staging import parquet
+from txsink.staging.parquet import ParquetOutput, StageOptions, footer_of, identity, verify
 from txsink.store.local.store import LocalStore
 
 NAME = "part-7-0-abcd.parquet"
@@ -185,7 +186,42 @@ def test_bytes_that_are_no_parquet_file_are_never_the_recorded_one(
     found = identity(store, str(tmp_path / NAME))
     assert found is not None
     assert found.bytes == len(data)
+    assert found.digest == ""
+    assert footer_of(store, str(tmp_path / NAME)) == (found, b"")
     assert verify(store, str(tmp_path / NAME), DataFile(NAME, len(data), found.digest[:0], 0, {})) is not None
+
+
+@pytest.mark.parametrize(
+    ("end", "size"),
+    [
+        (b"", 0),
+        (b"PAR1", 0),
+        (b"\x01PAR1", 0),
+        (b"\0\0\0\0PAR2", 0),
+        (b"\0\0\0\0PAR1", 8),
+        (b"x\x02\x01\0\x01PAR1", 8 + 2 + (1 << 8) + (1 << 24)),
+    ],
+    ids=repr,
+)
+def test_the_last_eight_bytes_tell_how_long_the_footer_is(end: bytes, size: int) -> None:
+    assert parquet._footer_bytes(end) == size
+
+
+class Unread(LocalStore):
+    """A store whose files are looked at by their ends alone."""
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        raise AssertionError(path)
+
+
+def test_the_pages_of_a_file_that_nobody_touched_are_not_read(store: LocalStore, tmp_path: Path) -> None:
+    file, path = written(store, tmp_path / NAME), str(tmp_path / NAME)
+    stamp = store.tail(path, 0).stamp  # type: ignore[union-attr]
+    for known in ("", stamp):
+        assert verify(Unread(), path, file, known) is None
+    for known, is_deep in (("touched since", False), (stamp, True)):
+        with pytest.raises(AssertionError):
+            verify(Unread(), path, file, known, deep=is_deep)
 
 
 def test_a_file_as_recorded_is_fine_at_any_depth(store: LocalStore, tmp_path: Path) -> None:
@@ -281,17 +317,38 @@ def test_every_level_that_there_is_is_taken_and_no_other(compression: Any) -> No
 
 def test_a_column_with_nan_in_any_row_group_has_no_bounds(store: LocalStore, tmp_path: Path) -> None:
     """A footer leaves NaN out, so that its bounds would have a reader pass the row by."""
-    groups = [pa.table({"id": [at], "x": [value], "y": [value]}) for at, value in enumerate((1.0, math.nan, 2.0))]
-    groups[1] = groups[1].set_column(2, "y", pa.array([1.5]))
+    groups = [pa.table({"id": [at], "x": [value], "y": [float(at)]}) for at, value in enumerate((1.0, 2.0, 2.5))]
+    groups.append(pa.table({"id": [3, 3], "x": [3.0, math.nan], "y": [3.0, 3.0]}))
     output = ParquetOutput(store.create(str(tmp_path / NAME)), NAME, groups[0], StageOptions(), has_stats=True)
     assert (output.rows, output.groups) == (0, 0)
     for count, group in enumerate(groups, 1):
         output.write(group)
-        assert (output.rows, output.groups) == (count, count)
+        assert (output.rows, output.groups) == (count + count // 4, count)
     found = json.loads(output.seal().stats)
-    assert found["minValues"] == {"id": 0, "y": 1.0}
-    assert found["maxValues"] == {"id": 2, "y": 2.0}
-    assert pq.read_metadata(tmp_path / NAME).num_row_groups == 3
+    assert found["minValues"] == {"id": 0, "y": 0.0}
+    assert found["maxValues"] == {"id": 3, "y": 3.0}
+    assert pq.read_metadata(tmp_path / NAME).num_row_groups == 4
+
+
+def test_the_columns_asked_for_are_read_and_damage_in_them_is_found(store: LocalStore, tmp_path: Path) -> None:
+    written(store, tmp_path / NAME, compression="none")
+    data = bytearray((tmp_path / NAME).read_bytes())
+    (found,) = parquet.groups_of(bytes(data), {"text", "absent"}, "read it")
+    assert found.equals(TABLE.select(["text"]))
+    column = pq.read_metadata(tmp_path / NAME).row_group(0).column(1)
+    data[column.data_page_offset + column.total_compressed_size // 2] ^= 1
+    with pytest.raises(CorruptError, match="read it: the file cannot be read"):
+        list(parquet.groups_of(bytes(data), {"text"}, "read it"))
+    (found,) = parquet.groups_of(bytes(data), {"id"}, "read it")
+    assert found.equals(TABLE.select(["id"]))
+
+
+def test_a_nan_within_a_struct_of_a_file_of_others_is_found(store: LocalStore, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1, 2], "s": [{"x": 1.0}, {"x": math.nan}]}), tmp_path / NAME)
+    end = footer_of(store, str(tmp_path / NAME))
+    assert end is not None
+    found = json.loads(parquet.stats_of(store, str(tmp_path / NAME), end))
+    assert (found["minValues"], found["maxValues"]) == ({"x": 1}, {"x": 2})
 
 
 def test_options_survive_pickling() -> None:

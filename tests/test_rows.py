@@ -287,3 +287,35 @@ def test_memory_that_its_owner_uses_again_after_a_write_keeps_the_rows(place: Pl
             txn.write(LENT[kind](memory))
         memory[:] = 9
     assert sorted(place.table().to_arrow()["a"].to_pylist()) == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (TABLE, [True]),
+        (TABLE.to_batches()[0], [True]),
+        (TABLE.to_pydict(), [True]),
+        (ROWS, [True]),
+        (TABLE.to_pandas(), [True]),
+        (pl.DataFrame(TABLE.to_pydict()), [True]),
+        (TABLE.to_reader(), [False, False]),
+        ([TABLE, TABLE], [False, False]),
+        (iter(ROWS), [False]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_there_as_a_whole_is_told_from_what_may_be_followed_by_more(data: Any, expected: list[bool]) -> None:
+    """A part of a stream is kept apart until its end; what is whole needs no such care."""
+    assert [rows.is_all for rows in tables_of(data, lambda: NOTHING, "write rows")] == expected
+
+
+class Odd:
+    """Nothing that holds rows."""
+
+
+@pytest.mark.parametrize(("data", "name"), [(5, "int"), (Odd(), f"{__name__}.Odd"), ("text", "str")])
+def test_what_holds_no_rows_is_refused_by_the_name_of_its_type(data: Any, name: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        list(tables_of(data, lambda: NOTHING, "write rows"))
+    assert caught.value.found == f"{name} is no tabular data"
+    assert caught.value.context["type"] == name

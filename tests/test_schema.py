@@ -28,7 +28,7 @@ from txsink.schema import (
     schema_of,
     storable,
 )
-from txsink.staging.conform import conform
+from txsink.staging.conform import conform, require_kept, require_shallow
 
 KEPT: list[pa.DataType] = [
     *(pa.null(), pa.bool_(), pa.string(), pa.binary(), pa.date32(), pa.float32(), pa.float64()),
@@ -223,6 +223,95 @@ def test_a_value_that_does_not_fit_is_refused_by_the_columns_name(array: pa.Arra
     with pytest.raises(InvalidRequestError, match=r"column 'when' does not fit .* Cast it to") as caught:
         conform(table, storable(table.schema))
     assert caught.value.context["column"] == "when"
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        (pa.decimal256(39, 2), "Cast it to a decimal of at most 38 digits and a scale from 0 to its precision"),
+        (pa.time32("ms"), "Cast it to an integer or to a string"),
+        (pa.duration("s"), "Cast it to an integer or to a string"),
+        (pa.month_day_nano_interval(), "Cast it to an integer or to a string"),
+        (pa.uuid(), "Cast it to its storage type, fixed_size_binary[16]"),
+        (pa.struct([]), "Give the struct a field, or drop it"),
+        (pa.dense_union([pa.field("a", pa.int8())]), "Cast it to a type the documentation of txsink.schema lists"),
+    ],
+    ids=str,
+)
+def test_each_type_that_no_table_keeps_has_an_advice_of_its_own(kind: pa.DataType, advice: str) -> None:
+    for form in (kind, pa.list_(kind)):
+        with pytest.raises(InvalidRequestError) as caught:
+            storable(one(form))
+        assert caught.value.advice.startswith(advice)
+        assert caught.value.context["type"] == str(kind)
+
+
+STRUCT, LIST = pa.struct([("x", pa.int64())]), pa.list_(pa.int64())
+
+
+@pytest.mark.parametrize(
+    ("known", "new"),
+    [
+        *((pa.int64(), kind) for kind in (pa.bool_(), pa.float32(), pa.string(), STRUCT, LIST)),
+        *((pa.uint64(), kind) for kind in (pa.bool_(), pa.float32(), pa.date32())),
+        *((STRUCT, kind) for kind in (pa.int64(), LIST, pa.struct([("y", pa.int64())]))),
+        *((LIST, kind) for kind in (pa.int64(), STRUCT, pa.map_(pa.int64(), pa.int64()))),
+        (pa.float64(), pa.int8()),
+        (pa.decimal128(9, 2), pa.int8()),
+    ],
+    ids=str,
+)
+def test_data_of_another_kind_is_not_converted(known: pa.DataType, new: pa.DataType) -> None:
+    """However few bits it has."""
+    for around in (lambda kind: kind, pa.list_):
+        with pytest.raises(InvalidRequestError, match=r"column 'c' is .* in the table and .* in the data"):
+            merge(columns(c=around(known)), columns(c=around(new)), merge_schema=True, is_converted=True)
+
+
+def test_a_recorded_type_with_a_stray_character_is_not_guessed() -> None:
+    (good,) = columns(c=pa.int64())
+    for odd in ("!", "\n", " "):
+        bad = Column(good.name, good.type, good.arrow[:8] + odd + good.arrow[8:])
+        with pytest.raises(CorruptError, match="read the type of column 'c'"):
+            schema_of((bad,))
+
+
+def nested(depth: int, kind: pa.DataType) -> pa.DataType:
+    for _ in range(depth):
+        kind = pa.list_(kind) if kind.id % 2 else pa.struct([("x", kind)])
+    return kind
+
+
+def test_a_column_may_be_nested_48_deep_and_no_deeper() -> None:
+    for inner in (pa.int64(), pa.string()):
+        require_shallow(pa.schema([("a", pa.int8()), ("c", nested(48, inner))]), "write rows")
+        with pytest.raises(InvalidRequestError, match="column 'c' is nested more than 48 deep"):
+            require_shallow(pa.schema([("a", pa.int8()), ("c", nested(49, inner))]), "write rows")
+
+
+def test_columns_are_those_that_a_table_of_such_types_keeps() -> None:
+    given = columns_of(pa.schema([("a", pa.int64()), ("h", pa.float16())]), "arrow")
+    require_kept(given, "arrow", "prepare")
+    require_kept(given[:1], "spark", "prepare")
+    with pytest.raises(InvalidRequestError, match="column 'h' is halffloat, and a table of types='spark' keeps float"):
+        require_kept(given, "spark", "prepare")
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_the_very_value_that_does_not_fit_is_named(at: int) -> None:
+    values = [dt.datetime(2026, 1, 31)] * 5  # noqa: DTZ001
+    table = pa.table({"when": pa.array(values, pa.timestamp("ns"))})
+    odd = pa.array([0] * at + [1001 + at] + [0] * (4 - at), pa.timestamp("ns"))
+    with pytest.raises(InvalidRequestError) as caught:
+        conform(table.set_column(0, "when", odd), storable(table.schema))
+    assert caught.value.context["value"] == f"1970-01-01 00:00:00.00000100{1 + at}"
+
+
+def test_a_long_value_that_does_not_fit_is_cut_after_80_characters() -> None:
+    table = pa.table({"c": pa.array([[1.5] * 40], pa.list_(pa.float64()))})
+    with pytest.raises(InvalidRequestError) as caught:
+        conform(table, pa.schema([("c", pa.list_(pa.int64()))]))
+    assert caught.value.context["value"] == str([1.5] * 40)[:80]
 
 
 def test_missing_columns_are_null_and_the_order_is_the_targets() -> None:

@@ -138,3 +138,68 @@ def test_objects_in_numpy_and_pandas_are_looked_at_too() -> None:
     for frame in ({"c": series}, pd.DataFrame({"c": series})):
         found = list(tables_of(frame, lambda: pa.schema([]), "write"))
         assert found[0].table["c"].to_pylist() == [Decimal("1.5"), None, None]
+
+
+TICK = {"s": 10**6, "ms": 10**3, "us": 1, "ns": 1}  # in microseconds, the least that Python has
+
+
+@pytest.mark.parametrize("unit", TICK)
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_a_moment_is_stored_in_each_unit_that_holds_it_and_in_no_other(unit: Any, zone: Any) -> None:
+    moment = NOON.replace(tzinfo=None if zone is None else dt.timezone.utc)
+    kind = pa.timestamp(unit, zone)
+    held = moment + dt.timedelta(microseconds=TICK[unit])
+    assert exact([held, moment, None], "c", kind).equals(pa.array([held, moment, None], kind))
+    if TICK[unit] > 1:
+        with pytest.raises(UnfitError):
+            exact([moment + dt.timedelta(microseconds=TICK[unit] - 1)], "c", kind)
+
+
+@pytest.mark.parametrize("kind", [pa.time32("ms"), pa.time64("us"), pa.time64("ns")], ids=str)
+def test_a_time_of_a_day_is_stored_as_it_is_or_refused(kind: pa.DataType) -> None:
+    fits = [dt.time(23, 59, 59, 999_000), dt.time(0), None]
+    assert exact(fits, "c", kind).to_pylist() == fits
+    for unfit in (5, dt.timedelta(1)):
+        with pytest.raises(UnfitError):
+            exact([unfit], "c", kind)
+    if kind == pa.time32("ms"):
+        with pytest.raises(UnfitError, match=r"datetime\.time"):
+            exact([dt.time(0, 0, 0, 1)], "c", kind)
+
+
+def test_a_moment_of_numpy_has_no_zone_and_keeps_its_nanoseconds() -> None:
+    for value, kind in (
+        (np.datetime64("2026-01-31T12:00:00.000000"), pa.timestamp("us", "UTC")),
+        (np.datetime64("2026-01-31T12:00:00.000000001"), pa.timestamp("us")),
+    ):
+        with pytest.raises(UnfitError):
+            exact([value], "c", kind)
+
+
+def test_keys_that_hold_others_are_compared_too() -> None:
+    kind = pa.map_(POINT, pa.int8())
+    two = [[({"x": 1}, 1), ({"x": 2}, 1)]]
+    assert exact(two, "c", kind).to_pylist() == two
+    with pytest.raises(UnfitError, match="a key stands twice in it"):
+        exact([[({"x": 1}, 1), ({"x": 2}, 1), ({"x": 1}, 2)]], "c", kind)
+
+
+def test_the_field_that_a_struct_does_not_have_is_named() -> None:
+    with pytest.raises(UnfitError, match="the struct has no field 'y'"):
+        exact([{"x": 1, "y": 2}], "c", POINT)
+
+
+def test_of_values_that_have_no_type_together_the_first_of_another_kind_is_named() -> None:
+    with pytest.raises(UnfitError) as caught:
+        exact([None, 1, "a"], "c")
+    assert (caught.value.value, caught.value.given, caught.value.type) == ("'a'", "str", "int64")
+    with pytest.raises(UnfitError) as caught:
+        exact([None, Decimal(10**70), Decimal("1E-10")], "c")  # each has a type, and they have none together
+    assert (caught.value.given, caught.value.type) == ("Decimal", "decimal256(71, 0)")
+
+
+def test_a_long_value_is_cut_after_80_characters() -> None:
+    for length, shown in ((78, "'" + "a" * 78 + "'"), (79, "'" + "a" * 79 + "…")):
+        with pytest.raises(UnfitError) as caught:
+            exact(["a" * length], "c", pa.int64())
+        assert caught.value.value == shown

@@ -1,8 +1,8 @@
 """What a Delta table asks of the values in a data file, and what a commit tells of them.
 
 Promises: a null where the table takes none, at any depth, and a text longer than its column takes are refused; what a
-commit tells of a file never makes a reader pass by a row (`statistics`). Where the record of a file does not say enough,
-the file itself is read.
+commit tells of a file never makes a reader pass by a row (`statistics`). Where the record of a file does not say
+enough, the file itself is read.
 Relies on: the record of the file, made while it was staged.
 Does not promise: what the table asks beyond that. `delta.state.require_writable` refuses it by name.
 """
