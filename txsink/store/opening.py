@@ -8,6 +8,7 @@ Does not promise: that the store answers. Only stores whose put-if-absent and pu
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Protocol, TypeAlias, cast
@@ -45,7 +46,7 @@ def uri_of(path: object) -> str:
     text = path.__fspath__() if hasattr(path, "__fspath__") else path
     if not isinstance(text, str):
         found = f"it is of type {type(path).__name__}, not a string or a path"
-        raise InvalidRequestError(f"open {path!r}", found, "Give a path")
+        raise InvalidRequestError(f"open {reprlib.repr(path)}", found, "Give a path")
     if any("\ud800" <= char <= "\udfff" for char in text):
         raise InvalidRequestError(
             f"open {text!r}", "the path is not UTF-8, and no reader takes it", "Name another path"
