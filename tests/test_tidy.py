@@ -326,15 +326,17 @@ def whatever_takes_something_away_says_what_and_by_which_proof(source: Source) -
             yield f"{line}: {receiver}.{method}() without `# DELETES: <what>; proof: <proof> (I<n>).` above it"
 
 
+COMMIT_POINTS = {"txsink/protocol/resolving.py": "parquet", "txsink/delta/log.py": "delta"}
+
+
 @rule
-def a_log_has_exactly_one_commit_point(source: Source) -> Iterator[str]:
+def a_layout_has_exactly_one_commit_point(source: Source) -> Iterator[str]:
     if not is_engine(source):
         return
-    lines = [line for line, text in comments(source.text).items() if "COMMIT POINT" in text]
-    # The Delta layout commits where the Delta log does.
-    expected = 1 if source.path in {"txsink/protocol/resolving.py", "txsink/delta/log.py"} else 0
-    if len(lines) != expected:
-        yield f"{lines[0] if lines else 1}: {len(lines)} commit points, expected {expected}"
+    lines = {line: text for line, text in comments(source.text).items() if "COMMIT POINT" in text}
+    expected = [f"# COMMIT POINT ({COMMIT_POINTS[source.path]})"] if source.path in COMMIT_POINTS else []
+    if [*lines.values()] != expected:
+        yield f"{next(iter(lines), 1)}: {[*lines.values()]}, expected {expected}"
 
 
 @rule
@@ -536,10 +538,11 @@ TRIALS: dict[Rule, list[tuple[str, str, str]]] = {
             "# DELETES: x; proof: y, or it\n# was z (I8).\ntable.cleanup_metadata()",
         ),
     ],
-    a_log_has_exactly_one_commit_point: [
-        ("txsink/protocol/resolving.py", "x = 1", "x = 1  # COMMIT POINT"),
-        ("txsink/protocol/resolving.py", "# COMMIT POINT\n# COMMIT POINT", "'COMMIT POINT'  # COMMIT POINT"),
-        ("txsink/log/log.py", "# COMMIT POINT", "x = 1"),
+    a_layout_has_exactly_one_commit_point: [
+        ("txsink/protocol/resolving.py", "x = 1", "x = 1  # COMMIT POINT (parquet)"),
+        ("txsink/protocol/resolving.py", "x = 1  # COMMIT POINT (delta)", "'COMMIT'  # COMMIT POINT (parquet)"),
+        ("txsink/delta/log.py", "# COMMIT POINT (delta)\n# COMMIT POINT (delta)", "x = 1  # COMMIT POINT (delta)"),
+        ("txsink/log/log.py", "# COMMIT POINT (parquet)", "x = 1"),
     ],
     entries_are_appended_and_files_deleted_only_where_the_order_rules_stand: [
         ("txsink/writing/writer.py", "self._log.append(x)", "names.append(x)"),

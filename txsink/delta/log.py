@@ -187,7 +187,7 @@ class DeltaLog:
             if base >= 0 and self._end(base) != self._newest:
                 self.load()
                 continue
-            if put(self.store, self.stamps.pause, self._at(base + 1), ours, what):  # COMMIT POINT
+            if put(self.store, self.stamps.pause, self._at(base + 1), ours, what):  # COMMIT POINT (delta)
                 # ORDER: the last checkpoint looked at before ours counts, else a writer that slept through a clean-up
                 # believes in a version that no reader looks at any more (I3).
                 with possibly_written(what):

@@ -58,7 +58,7 @@ def roll_forward(log: Log, run: Run, publisher: Publisher, pending: Pending) -> 
         log.append(_resolving(log, run, pending, Abort, **published.told))
         return log.commit_of(run.writer, pending.epoch) is not None
     # ORDER: all files published before the commit entry, else a crash leaves a commit without its rows (I6).
-    log.append(_resolving(log, run, pending, Commit, **published.told))  # COMMIT POINT
+    log.append(_resolving(log, run, pending, Commit, **published.told))  # COMMIT POINT (parquet)
     last = log.state.last_epoch(run.writer)
     if last is None or last < pending.epoch or (last > pending.epoch and not log.commit_of(run.writer, pending.epoch)):
         raise ConflictError(
