@@ -108,6 +108,7 @@ def _require_plain(delta: DeltaLog, state: DeltaState) -> None:
         raise InvalidRequestError(
             f"read the Delta table {delta.root}",
             f"it uses {bad}, which only Delta's own readers apply",
-            "Read it with deltalake, DuckDB or Spark's Delta",
+            "Read it with deltalake's QueryBuilder (its to_pyarrow_table shows mapped columns as nulls), DuckDB or"
+            " Spark's Delta",
             feature=bad,
         )
