@@ -95,7 +95,7 @@ def sites() -> tuple[Site, ...]:
         for code in CODE
         for path in sorted(code.rglob("*.py"))
         if not (module := _module(code, path)).startswith("testing")
-        for site in _sites_in(module, ast.parse(path.read_text(encoding="utf-8")))
+        for site in sites_in(module, ast.parse(path.read_text(encoding="utf-8")))
     )
 
 
@@ -104,13 +104,13 @@ def _module(code: Path, path: Path) -> str:
     return ".".join(path.relative_to(start).with_suffix("").parts).removesuffix(".__init__")
 
 
-def _sites_in(module: str, tree: ast.Module) -> Iterator[Site]:
+def sites_in(module: str, tree: ast.Module) -> Iterator[Site]:
+    """Those of one module."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or len(node.args) < 3 or not _is_error(node.func):
             continue
-        within = [one for one in functions if one.lineno <= node.lineno <= (one.end_lineno or 0)]
-        own = max(within, key=lambda one: one.lineno)
+        own = _around(functions, node)
         known = _Known(tree, functions, own, node)
         advice = tuple(dict.fromkeys(known.texts(node.args[2])))
         error = getattr(node.func, "id", "as it was")
@@ -123,15 +123,20 @@ def _is_error(called: ast.expr) -> bool:
 
 
 class _Known(NamedTuple):
-    """What the names beside an error stand for."""
+    """What the names beside an error stand for: at `error`, or at a value that leads there, within `own`."""
 
     tree: ast.Module
     functions: list[Any]
     own: Any
-    error: ast.Call
+    error: ast.expr
+    met: frozenset[ast.expr] = frozenset()  # on the way here: what leads back to one of these says nothing more
 
     def texts(self, node: ast.expr) -> Iterator[str]:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        if node in self.met:
+            return
+        if isinstance(node, ast.Name | ast.Call):
+            yield from self._replace(met=self.met | {node})._looked_up(node)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
         elif isinstance(node, ast.JoinedStr):
             yield "".join(map(self._part, node.values))
@@ -142,11 +147,13 @@ class _Known(NamedTuple):
             yield from (*self.texts(node.body), *self.texts(node.orelse))
         elif isinstance(node, ast.BinOp):
             yield from (f"{left}{right}" for left in self.texts(node.left) for right in self.texts(node.right))
-        elif isinstance(node, ast.Name):
-            for value in self._values(node.id):
-                yield from self.texts(value)
-        elif isinstance(node, ast.Call):
+
+    def _looked_up(self, node: ast.Name | ast.Call) -> Iterator[str]:
+        if isinstance(node, ast.Call):
             yield from self._of_call(node)
+            return
+        for known, value in self._values(node.id):
+            yield from known.texts(value)
 
     def _part(self, node: ast.expr) -> str:
         """A piece of a text: as it is written, or as a name beside it says."""
@@ -154,7 +161,7 @@ class _Known(NamedTuple):
             values = self._values(node.value.id)
             found = (
                 [*self.texts(node.value)]
-                if all(isinstance(one, ast.Constant | ast.JoinedStr) for one in values)
+                if all(isinstance(one, ast.Constant | ast.JoinedStr) for _, one in values)
                 else []
             )
             return found[0] if len(found) == 1 else "{}"
@@ -166,7 +173,7 @@ class _Known(NamedTuple):
             yield from ("Did you mean {}?", *self.texts(node.args[2]))
         if name == "get" and len(node.args) > 1:  # of a table of texts, with a default
             yield from self.texts(node.args[1])
-            table = next(iter(self._values(node.func.value.id)), None)  # type: ignore[attr-defined]
+            _, table = next(iter(self._values(node.func.value.id)), (None, None))  # type: ignore[attr-defined]
             for value in table.values if isinstance(table, ast.Dict) else ():
                 yield from self.texts(value)
         for function in self.functions:
@@ -176,28 +183,40 @@ class _Known(NamedTuple):
                         said = one.value.elts[-1] if isinstance(one.value, ast.Tuple) else one.value
                         yield from self._replace(own=function).texts(said)
 
-    def _values(self, name: str) -> list[ast.expr]:
-        """What the name may hold at the error: the last value it surely has, and those it may have got after it."""
+    def _values(self, name: str) -> list[tuple[_Known, ast.expr]]:
+        """What the name may hold here: the last value it surely has, and those it may have got after it.
+
+        Each with what the names in it stand for: what they held before it.
+        """
         for scope in (self.own, self.tree):
             found: list[ast.expr] = []
             for one, block in sorted(_statements(scope), key=lambda pair: pair[0].lineno):
                 value = _assigned(one, name)
-                if value is None or (one.lineno > self.error.lineno and scope is self.own):
+                if value is None or value is self.error or (one.lineno > self.error.lineno and scope is self.own):
                     continue
                 if any(self.error in ast.walk(beside) for beside in block):
                     found = [value]
                 elif not isinstance(block[-1], ast.Raise | ast.Return) or scope is self.tree:
                     found.append(value)
             if found:
-                return found
+                return [(self._replace(error=value), value) for value in found]
         for loop in ast.walk(self.own):  # over a table of errors
             targets = loop.target.elts if isinstance(loop, ast.For) and isinstance(loop.target, ast.Tuple) else []
             if name in [getattr(target, "id", "") for target in targets]:
-                return [cast("ast.For", loop).iter]
+                return [(self, cast("ast.For", loop).iter)]
         names = [one.arg for one in self.own.args.args]
         calls = (one for one in ast.walk(self.tree) if isinstance(one, ast.Call))
         mine = [one for one in calls if name in names and getattr(one.func, "id", "") == self.own.name]
-        return [one.args[names.index(name)] for one in mine]
+        return [
+            (self._replace(own=_around(self.functions, one) or self.own, error=one), one.args[names.index(name)])
+            for one in mine
+        ]
+
+
+def _around(functions: list[Any], node: ast.expr) -> Any:
+    """The function that the code stands in; None where it stands in none."""
+    within = [one for one in functions if one.lineno <= node.lineno <= (one.end_lineno or 0)]
+    return max(within, key=lambda one: one.lineno, default=None)
 
 
 def _statements(scope: ast.AST) -> Iterator[tuple[ast.stmt, list[ast.stmt]]]:

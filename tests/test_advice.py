@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from advice import ELSEWHERE, advised, followed, kind_of, says, sites
+from advice import ELSEWHERE, advised, followed, kind_of, says, sites, sites_in
 from txsink.errors import ConflictError, InvalidRequestError
 from txsink.writing import calls
 
@@ -50,6 +51,49 @@ def test_an_advice_that_asks_for_nothing_known_is_seen() -> None:
     assert kind_of("Restore the newest state") != kind_of("Restore it from a copy")
     assert says("Give 3 of them", "Give {} of")
     assert not says("Give 3 of them", "Take {} of")
+
+
+WRITTEN = {
+    "from itself": """
+def act(is_far):
+    advice = "Retry"
+    if is_far:
+        advice = advice + " later"
+    raise ConflictError("a", "b", advice)
+""",
+    "handed through": """
+def act():
+    advice = "Retry"
+    through(advice)
+def through(advice):
+    fail(advice)
+def fail(advice):
+    raise ConflictError("a", "b", advice)
+""",
+    "handed to itself": """
+def act():
+    fail("Retry", 3)
+def fail(advice, tries):
+    if tries:
+        fail(advice, tries - 1)
+    raise ConflictError("a", "b", advice)
+""",
+    "returned by itself": """
+def said(tries):
+    if tries:
+        return said(tries - 1)
+    return "Retry"
+def act():
+    raise ConflictError("a", "b", said(3))
+""",
+}
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_an_advice_that_leads_back_to_its_own_name_is_read_to_its_end(written: str) -> None:
+    """Found: the reader went round for ever."""
+    (site,) = sites_in("m", ast.parse(WRITTEN[written]))
+    assert site.advice == (("Retry", "Retry later") if written == "from itself" else ("Retry",))
 
 
 def test_an_error_of_another_place_or_with_other_words_is_not_taken_for_the_one_that_was_meant() -> None:

@@ -99,7 +99,8 @@ class EachBatch:
             raise InvalidRequestError(
                 f"write batch {batch.batch_id} of query {batch.query_id} to {self._path}",
                 "this run has written the batch to the same table under the same name before",
-                "Write the parts as one DataFrame, or give each an each_batch with a txn_app_id of its own",
+                "Give each further part an each_batch with a txn_app_id of its own; written as one DataFrame now, the"
+                " rest of this batch would be dropped, as its epoch is committed",
             )
 
 
