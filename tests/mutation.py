@@ -54,6 +54,7 @@ TESTS = (
     ),
     "tests/test_delta_publish.py::TestLocal",
     "tests/test_convert.py::test_an_epoch_that_delta_has_is_committed_by_the_abort_that_comes_too_late",
+    "tests/test_advice_delta.py::test_a_delta_table_that_was_made_anew_is_left_alone",
     "tests/mutation_proof.py",
 )  # fmt: skip
 

@@ -210,7 +210,7 @@ CARRIERS = {
     # Spark carries a parcel from driver to executor as it carries all of its own; none reaches a store.
     "formats/pyspark_txsink/parcel.py": {"pickle", "cloudpickle"},
     # A store's module, by the scheme of a path, out of a table of four.
-    "txsink/store/protocol.py": {"importlib"},
+    "txsink/store/opening.py": {"importlib"},
 }
 
 

@@ -21,7 +21,10 @@ import os, pathlib, time
 def others():
     for one in pathlib.Path("/proc").iterdir():
         if one.name.isdecimal() and int(one.name) != os.getpid():
-            fields = (one / "stat").read_text().rpartition(")")[2].split()
+            try:
+                fields = (one / "stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it ended meanwhile
+                continue
             if int(fields[1]) == os.getppid():
                 yield int(one.name), int(fields[11])
 def ticks():

@@ -544,7 +544,7 @@ def test_only_filters_on_partition_columns_leave_files_out(tmp_path: Path) -> No
         ({"path": ""}, "there is no path"),
         ({}, "there is no path"),
         ({"owner": "me", "provider": "txsink", "path": "file:/x"}, "CREATE TEMPORARY VIEW"),
-        ({"compresion": "zstd"}, r"Did you mean 'compression'\.$"),
+        ({"compresion": "zstd"}, r"Did you mean 'compression'\?$"),
         ({"txnAppId": "", "txnVersion": "0"}, "txnAppId '' cannot be used: it is empty"),
         ({"txnAppId": "a\x00", "txnVersion": "0"}, "NUL character"),
         ({"txnAppId": "a"}, "without the other"),
