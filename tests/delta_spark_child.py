@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -143,17 +144,25 @@ def refused(spark: SparkSession, directory: Path) -> None:
         tell(refused=name, told=told)
 
 
-def main() -> None:
-    directory = Path(sys.argv[1])
+def session(more: Mapping[str, str] | None = None) -> SparkSession | None:
+    """Spark with Delta's jars; None, and the reason is told, when they cannot be fetched."""
     builder = SparkSession.builder.master("local[2]")
-    for name, value in CONF.items():
+    for name, value in {**CONF, **(more or {})}.items():
         builder = builder.config(name, value)
     try:
         spark = builder.getOrCreate()
     except Exception as error:  # noqa: BLE001 -- whatever Spark's package resolver raises
         tell(missing=f"Spark cannot fetch {PACKAGE}: {type(error).__name__}")
-        return
+        return None
     spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def main() -> None:
+    directory = Path(sys.argv[1])
+    spark = session()
+    if spark is None:
+        return
     for act in (reads, refused, moves):
         act(spark, directory)
     spark.stop()

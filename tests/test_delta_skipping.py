@@ -3,7 +3,7 @@
 Promises: of files that were converted, staged and adopted; of every type, flat and in a struct; with NaN, infinities,
 nulls and cut texts; by deltalake's dataset, DataFusion (deltalake's queries), Polars, DuckDB and chDB.
 Relies on: `.venv-readers` for DuckDB and chDB; without it theirs are skipped.
-Does not promise: Spark's reader.
+Does not promise: Spark's reader, which test_delta_spark_skipping asks.
 """
 
 from __future__ import annotations

@@ -24,29 +24,33 @@ PYTHON = ROOT / ".venv-bench-delta" / "bin" / "python"
 CHILD_SECONDS = 900
 
 
-@pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What the child tells."""
+def told(script: str, *arguments: str) -> list[dict[str, Any]]:
+    """What a child with Delta's jars tells."""
     if not PYTHON.exists():
         pytest.skip("there is no .venv-bench-delta: make .venv-bench-delta/made")
     if reason := installs.missing("java"):
         pytest.skip(f"Spark needs Java: {reason}")
-    directory = tmp_path_factory.mktemp("delta")
     paths = os.pathsep.join(str(ROOT / name) for name in (".", "formats", "tests"))
     python = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), str(PYTHON))
     done = subprocess.run(
-        [str(PYTHON), str(Path(__file__).with_name("delta_spark_child.py")), str(directory)],
+        [str(PYTHON), str(Path(__file__).with_name(script)), *arguments],
         env={**os.environ, **python, "PYTHONPATH": paths, "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,
         check=False,
         timeout=CHILD_SECONDS,
     )
-    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    if told and "missing" in told[0]:
-        pytest.skip(told[0]["missing"])
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if found and "missing" in found[0]:
+        pytest.skip(found[0]["missing"])
     assert done.returncode == 0, done.stderr[-3000:]
-    return told
+    return found
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What the child tells."""
+    return told("delta_spark_child.py", str(tmp_path_factory.mktemp("delta")))
 
 
 def test_sparks_delta_reads_every_version_and_every_type(seen: list[dict[str, Any]]) -> None:
