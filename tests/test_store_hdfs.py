@@ -875,7 +875,7 @@ OPEN_AND_WAIT = """
 import sys
 import txsink
 from txsink.paths import temporary_path
-from txsink.store import open_store
+from txsink.store.opening import open_store
 uri, root = sys.argv[1:]
 store = open_store(uri)
 staged = store.create(root + "/staged")
@@ -891,7 +891,7 @@ sys.stdin.read()
 FORK = """
 import os, signal, sys
 from txsink.errors import UnavailableError
-from txsink.store import open_store
+from txsink.store.opening import open_store
 uri, root = sys.argv[1:]
 store = open_store(uri)
 assert store.put_if_absent(root + "/0", b"before", "a")

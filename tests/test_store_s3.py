@@ -257,7 +257,7 @@ def test_parts_grow_so_that_ten_thousand_of_them_hold_the_largest_object(s3_serv
 
 MEMORY = """
 import resource, sys
-from txsink.store import open_store
+from txsink.store.opening import open_store
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 store = open_store("s3://bucket", {"key": "k", "secret": "s", "endpoint_url": sys.argv[1]})
