@@ -1,7 +1,8 @@
-"""A table that never held a row: what it was to be can still be changed.
+"""Make a table; and as long as it never held a row, change what it was to be.
 
-Promises: the layout and the partition columns change in one entry, and only of a table that has no columns: none that
-any version could name a file of; a writer that was open meanwhile is refused at its next prepare.
+Promises: a table is made once, whoever else makes it meanwhile; the layout and the partition columns change
+in one entry, and only of a table that has no columns: none that any version could name a file of; a writer that was
+open meanwhile is refused at its next prepare.
 Relies on: `fold`, which refuses the entry anywhere else; `preparing.prepare`, which looks at both again.
 Does not promise: anything about a Delta table that is there already, whose own log says how it is partitioned.
 """
